@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 from pathlib import Path
@@ -9,7 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forebay.blockio.records.commit import Commit, decode, encode, offset_of, read_commit
+from forebay.blockio.records.commit import (
+    Commit,
+    decode,
+    encode,
+    offset_of,
+    read_commit,
+    write_all,
+)
 from forebay.blockio.records.file import RecordFile
 from forebay.blockio.records.layout import BLOCK_BYTES, DATA_OFFSET, Layout
 from forebay.cli import main
@@ -214,3 +222,20 @@ def test_a_record_in_the_place_of_another_is_found(
             file.gather([index - 1, index, index + 1])
     assert main(["records", "inspect", "--verify", str(path)]) == 1
     assert f"counted from 0 since the file was made: {number}\n" in capsys.readouterr().err
+
+
+def test_a_write_goes_on_behind_what_was_taken_and_fails_where_nothing_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A device that takes no byte and says no error would have an append try for ever."""
+    tries, takes = [], iter([2, 1, 0])
+
+    def take(_descriptor: int, data: memoryview, offset: int) -> int:
+        tries.append((bytes(data), offset))
+        return next(takes)
+
+    monkeypatch.setattr(os, "pwrite", take)
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)) as failed:
+        write_all(-1, memoryview(b"record"), 512)
+    assert failed.value.errno == errno.ENOSPC
+    assert tries == [(b"record", 512), (b"cord", 514), (b"ord", 515)]

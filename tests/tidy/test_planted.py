@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import tomllib
 from collections import Counter
+from itertools import chain
 
 import pytest
 
@@ -49,3 +52,17 @@ def test_the_machines_of_the_mutants_are_there():
         if not list(ROOT.glob(pattern))
     ]
     complain(wrong, next_step="Name the files in tests/mutants/machines.toml.")
+
+
+def test_what_notices_a_listed_survivor_is_there():
+    """A test that was renamed or removed notices nothing, and the list would still excuse it."""
+    lists = tomllib.loads((mutants.LISTS / "survivors.toml").read_text())
+    wrong = []
+    for one in chain.from_iterable(lists.values()):
+        changed = ROOT / one["mutant"].partition(": ")[0]
+        path, _, name = one.get("test", "").partition("::")
+        test = ROOT / path
+        is_there = test.is_file() and re.search(rf"\b(fn|def) {name}\(", test.read_text())
+        if not changed.is_file() or ("test" in one and not is_there):
+            wrong.append(f"{one['mutant']}: {one.get('test', 'no such file')}")
+    complain(wrong, next_step="Name the file and the test in tests/mutants/survivors.toml.")

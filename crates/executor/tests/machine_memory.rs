@@ -84,6 +84,24 @@ fn an_unknown_request_runs_alone_until_it_levels_off_and_teaches_its_name() {
     assert_eq!(rig.start_and_dispatch().len(), 2);
 }
 
+/// The gauge is not exact: growth of a megabyte between two readings is none.
+#[test]
+fn a_run_has_levelled_off_while_it_grows_by_no_more_than_a_megabyte_at_a_time() {
+    for (growth, has_levelled) in [(MB, true), (MB + 1, false)] {
+        let mut rig = rig(policy());
+        rig.submit("Long", Options::default());
+        rig.submit("Long", Options::default());
+        assert_eq!(rig.start_and_dispatch().len(), 1);
+        for reading in 0..6 {
+            assert!(rig.start_and_dispatch().is_empty(), "reading {reading}");
+            rig.now += 100;
+            rig.machine.measured(rig.now, 0, 50 * MB + reading * growth);
+        }
+        let begun = rig.start_and_dispatch().len();
+        assert_eq!(begun == 1, has_levelled, "{growth} bytes a reading");
+    }
+}
+
 #[test]
 fn an_unknown_request_begins_beside_one_that_never_ends_where_half_is_free() {
     let mut rig = rig(policy());
@@ -276,6 +294,45 @@ fn a_large_request_is_overtaken_for_a_while_and_then_comes_first() {
     }
     rig.succeed(0, small, 1);
     assert_eq!(rig.start_and_dispatch()[0].1, large);
+}
+
+/// Under pressure nothing begins, whatever its size: that is no reason to keep memory for it afterwards.
+#[test]
+fn the_time_in_which_the_machine_stalled_does_not_count_for_a_large_request() {
+    let mut rig = rig(policy());
+    rig.submit_as("ann", "Long", hint(300));
+    rig.start_and_dispatch();
+    rig.machine.machine_measured(rig.now, 100 * MB, 0.5);
+    let large = rig.submit_as("bob", "Long", hint(650));
+    rig.now += 60_000;
+    rig.machine.machine_measured(rig.now, 100 * MB, 0.5);
+    assert!(rig.start_and_dispatch().is_empty());
+    rig.machine.machine_measured(rig.now, 100 * MB, 0.0);
+    let small = rig.submit_as("ann", "Long", hint(60));
+    let begun: Vec<_> = rig.start_and_dispatch();
+    assert_eq!(begun.iter().map(|run| run.1).collect::<Vec<_>>(), [small]);
+    let said = |part: &str| {
+        let decisions = rig.machine.why(rig.now, large).unwrap().decisions;
+        decisions.iter().any(|(_, text)| text.contains(part))
+    };
+    assert!(said("did not fit: needs 6") && !said("stalls"));
+}
+
+#[test]
+fn who_comes_behind_as_many_submitters_as_are_tried_is_told_so() {
+    let mut rig = rig(policy());
+    rig.submit_as("ann", "Long", hint(300));
+    rig.start_and_dispatch();
+    for number in 0..8 {
+        rig.submit_as(&format!("large {number}"), "Long", hint(650));
+    }
+    let small = rig.submit_as("bob", "Long", hint(60));
+    assert!(rig.start_and_dispatch().is_empty());
+    let why = rig.machine.why(rig.now, small).unwrap();
+    assert_eq!(
+        why.reason,
+        "waiting: 8 submitters come before its own, and their requests do not fit"
+    );
 }
 
 #[test]

@@ -417,3 +417,26 @@ fn a_schedule_that_is_due_under_a_cordon_fires_once_when_that_is_taken_back() {
     assert_eq!(rig.machine.figures(rig.now).unfinished, 1);
     assert_eq!(rig.machine.schedules()[0].next_at, Some(6 * HOUR));
 }
+
+/// The feed says of a request that its schedule submitted it: not of one that somebody else did, whoever that says to be.
+#[test]
+fn a_request_is_scheduled_where_its_schedule_submitted_it_and_nothing_since() {
+    let mut rig = rig(Lane::Long);
+    rig.machine.install(0, "code".into(), &[hourly()]).unwrap();
+    let newest = |rig: &Rig| rig.machine.schedules()[0].last.expect("it has fired");
+    let named_so = rig.submit_as(SCHEDULE_SUBMITTER, "hourly", Options::default());
+    rig.machine.tick(HOUR);
+    let first = newest(&rig);
+    assert!(rig.machine.is_scheduled(first));
+    assert!(!rig.machine.is_scheduled(named_so));
+    rig.now = HOUR;
+    for id in [named_so, first] {
+        rig.run_until_dispatched(id, 1);
+        let slot = rig.machine.view(id).and_then(|view| view.slot);
+        rig.succeed(slot.expect("it runs"), id, 1);
+    }
+    rig.machine.tick(2 * HOUR);
+    assert_ne!(newest(&rig), first);
+    assert!(rig.machine.is_scheduled(newest(&rig)));
+    assert!(!rig.machine.is_scheduled(first));
+}

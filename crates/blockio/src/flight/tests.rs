@@ -666,6 +666,27 @@ fn batches_take_turns_so_that_a_long_one_does_not_hold_up_a_short_one() {
     assert_eq!(flight.take_done().map(|done| done.ticket), Some(2));
 }
 
+/// Short batches that end one after the other would give a long one a turn without end.
+#[test]
+fn a_batch_that_ends_after_its_turn_makes_nobody_elses_longer() {
+    let mut over = Owner::new(&[Kind::Read]);
+    let mut long = Owner::numbered(1, &[Kind::Read; 7]);
+    let mut short = Owner::numbered(2, &[Kind::Read; 2]);
+    let mut flight = Flight::new(32, 3);
+    admitted(&mut flight, &mut over, 1);
+    admitted(&mut flight, &mut long, 2);
+    admitted(&mut flight, &mut short, 3);
+    let slot = flight.next().expect("the only one of its batch").slot;
+    assert_eq!(flight.next().expect("a read").offset, 12 * u64::from(BYTES));
+    flight.complete(slot, 64);
+    assert_eq!(flight.take_done().map(|done| done.ticket), Some(1));
+    let mut numbers = Vec::new();
+    while let Some(issue) = flight.next() {
+        numbers.push(issue.offset / u64::from(BYTES));
+    }
+    assert_eq!(numbers, [13, 14, 24, 25, 15, 16, 17, 18]);
+}
+
 #[test]
 fn memory_that_changed_after_the_check_fails_its_operation_and_no_other() {
     let mut owner = Owner::new(&[Kind::Read; 3]);

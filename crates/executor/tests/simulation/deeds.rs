@@ -375,6 +375,7 @@ impl World {
         self.ids.retain(|id| self.disk.rows.contains_key(id));
         self.now += 10 * self.chance.below(100);
         self.machine = Machine::new(self.policy.clone(), self.now);
+        self.machine.keep_news();
         self.model = Model::new(self.policy.clone(), self.now);
         self.install()?;
         for (id, row) in &self.disk.rows {

@@ -14,6 +14,7 @@ pub struct Row {
     pub status: Status,
     pub attempts: u32,
     forgiven: u32,
+    retried: bool,
     deaths: u32,
     wake_at: Option<Millis>,
 }
@@ -77,6 +78,7 @@ impl Disk {
                     status: Status::Queued,
                     attempts: 0,
                     forgiven: 0,
+                    retried: false,
                     deaths: 0,
                     wake_at: request.submission.options.not_before,
                 };
@@ -118,9 +120,8 @@ impl Disk {
             Op::Retry { id, .. } => {
                 let row = self.rows.get_mut(&id).expect("a row that is retried");
                 assert!(row.status.has_ended(), "{id} is retried before its end");
-                row.status = Status::Queued;
-                row.forgiven = row.attempts;
-                row.deaths = 0;
+                (row.status, row.retried) = (Status::Queued, true);
+                (row.forgiven, row.deaths) = (row.attempts, 0);
                 row.wake_at = None;
             }
             Op::End {
@@ -188,7 +189,7 @@ fn restored(row: &Row, rebooted: bool) -> Restored {
         status: row.status,
         attempts: row.attempts,
         forgiven: row.forgiven,
-        retried: row.forgiven > 0,
+        retried: row.retried,
         deaths: row.deaths,
         wake_at: row.wake_at,
         rebooted,

@@ -55,9 +55,11 @@ impl World {
         let mut chance = Chance::new(seed);
         let mut policy = policy(&mut chance);
         policy.durable = planted != Planted::Nothing || !chance.one_in(5);
+        let mut machine = Machine::new(policy.clone(), 0);
+        machine.keep_news();
         let names = *chance.pick(&[&["a"][..], &["a", "b", "limited"], &["a", "b", "limited"]]);
         Self {
-            machine: Machine::new(policy.clone(), 0),
+            machine,
             chance,
             planted,
             policy: policy.clone(),
@@ -119,6 +121,12 @@ impl World {
     }
 
     pub fn perform(&mut self) -> Verdict {
+        for news in self.machine.news() {
+            if self.aloud {
+                eprintln!("  {news:?}");
+            }
+            self.model.news(&news);
+        }
         let actions: Vec<Action> = self.machine.actions().collect();
         for action in actions {
             self.keep_without_a_store(&action);

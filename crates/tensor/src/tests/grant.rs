@@ -314,6 +314,40 @@ fn small_answers_are_received_together_and_a_large_one_in_its_place() {
     assert_eq!((first.bytes(), second.bytes()), (16 << 10, RESPONSE_BYTES));
     world.drain();
     assert_eq!(world.jobs[large].ends, 1);
+    for row in 0..100 {
+        let asked = world.submit(0, 0, vec![row % 64], None, true);
+        asked.expect("it is inside");
+    }
+    assert_eq!(answers_until(&mut world, 200), 1, "small ones again");
+}
+
+/// Rows above a kilobyte go out of the caller's memory, which an answer gives back: it may come once all are sent.
+#[test]
+fn a_push_of_lent_rows_ends_with_the_answer_however_it_is_sent() {
+    for limit in [1000, 4096, 5000, usize::MAX] {
+        let mut world = world(Limits::default());
+        world.publish("wide", 8, 1024);
+        for as_slice in [true, false] {
+            let set = Some(Operation::Set);
+            let pushed = world.submit(0, 1, vec![2, 3, 4], set, as_slice);
+            pushed.expect("it is inside");
+        }
+        while world.client_sends(0, limit) > 0 {
+            assert!(world.jobs.iter().all(|job| job.ends == 0));
+        }
+        world.byte_by_byte = false;
+        world.answer(0);
+        world.note_versions();
+        world.take_ends(0);
+        for (job, version) in world.jobs.iter().zip(1..) {
+            assert_eq!(job.result, Some(Ok(Outcome::Moved { version })));
+        }
+        let last = &world.models[1].history[&2];
+        assert_eq!(
+            last[2 * 4096..5 * 4096],
+            world.jobs[1].memory_in_order(4096)
+        );
+    }
 }
 
 /// Names that wait for the grant are no reason to write, and nor is a pull without a slot.

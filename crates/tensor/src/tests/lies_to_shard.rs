@@ -446,6 +446,15 @@ fn there_are_no_more_peers_than_there_may_be() {
     assert_eq!(shard.incoming(first), [Span::EMPTY; 2]);
 }
 
+/// A driver keeps a table of its sockets by them.
+#[test]
+fn peers_that_are_there_together_have_a_place_each() {
+    let mut shard = Shard::<()>::new(ShardLimits::default()).expect("the limits can be");
+    let now = Instant::now();
+    let peers = [2; 3].map(|slots| shard.connect(slots, now).expect("there are few"));
+    assert_eq!(peers.map(PeerId::index), [0, 1, 2]);
+}
+
 /// Whatever comes, the shard answers or refuses, and stays whole.
 #[test]
 fn no_bytes_make_a_shard_panic() {

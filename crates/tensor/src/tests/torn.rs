@@ -60,6 +60,38 @@ fn a_pull_in_pieces_that_were_of_several_versions_is_pulled_again_whole() {
     assert!(version(&world, job) >= 1);
 }
 
+/// Rows of another request would be of another version again.
+#[test]
+fn a_pull_that_has_to_be_whole_waits_until_the_grant_has_room_for_all_of_it() {
+    let mut world = world(48);
+    let busy = world.submit(0, 0, (0..6).collect(), None, true);
+    busy.expect("it is inside");
+    let job = pull(&mut world);
+    world.exchange(0);
+    world.write(0, 0, ROWS);
+    // Its other two pieces are answered; what keeps a quarter of the grant is not.
+    world.client_sends(0, usize::MAX);
+    let other = world.submit(0, 0, (0..3).collect(), None, true);
+    other.expect("it is inside");
+    world
+        .shard_receives(0, usize::MAX)
+        .expect("it keeps to the protocol");
+    while world.shard_sends(0, usize::MAX) > 0 {}
+    world.client_sends(0, usize::MAX);
+    world
+        .client_receives(0, usize::MAX)
+        .expect("it keeps to the protocol");
+    let requester = &world.clients[0].requester;
+    assert_eq!((requester.waiting(), requester.outstanding()), (1, 1));
+    assert_eq!(world.client_sends(0, usize::MAX), 0);
+    world.answer(0);
+    world.client_sends(0, usize::MAX);
+    let requester = &world.clients[0].requester;
+    assert_eq!((requester.waiting(), requester.outstanding()), (0, 4));
+    world.drain();
+    assert_eq!(version(&world, job), 1);
+}
+
 #[test]
 fn a_pull_of_one_request_is_of_one_version_at_once() {
     let mut world = world(48);

@@ -33,3 +33,23 @@ impl Recent {
         self.ended.get(&id).copied()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_forgotten_when_so_many_newer_ones_are_remembered() {
+        let most = RECENT_MAX as u64;
+        let mut recent = Recent::default();
+        for id in 1..=most {
+            recent.add(RequestId(id), Status::Succeeded);
+        }
+        // It was retried, and has ended again: no further request.
+        recent.add(RequestId(2), Status::Failed);
+        assert_eq!(recent.get(RequestId(1)), Some(Status::Succeeded));
+        recent.add(RequestId(most + 1), Status::Succeeded);
+        assert_eq!(recent.get(RequestId(1)), None);
+        assert_eq!(recent.get(RequestId(2)), Some(Status::Failed));
+    }
+}

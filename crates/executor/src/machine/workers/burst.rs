@@ -93,6 +93,7 @@ mod tests {
         while burst.helps(now, 10, alive + started, alive) {
             burst.started();
             started += 1;
+            assert!(started < 1_000, "there is no end of starts");
         }
         started
     }
@@ -133,5 +134,17 @@ mod tests {
             burst.ended(50 + end, 30, 10);
         }
         assert_eq!(allowed(&mut burst, 100, 3), 3);
+    }
+
+    #[test]
+    fn runs_are_long_from_the_time_on_that_is_asked_about() {
+        for (took, workers) in [(5, 0), (9, 0), (10, 2)] {
+            let mut burst = Burst::default();
+            for now in 0..200 {
+                burst.began(now);
+                burst.ended(now, took, 10);
+            }
+            assert_eq!(allowed(&mut burst, 200, 2), workers, "runs of {took} ms");
+        }
     }
 }

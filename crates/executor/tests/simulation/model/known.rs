@@ -74,10 +74,14 @@ pub struct Known {
     pub was_reserved: bool,
     pub run: Option<Run>,
     pub ending: Option<Ending>,
+    /// Since when it has waited for its next run, if that is known.
+    pub queued_at: Option<Millis>,
+    /// How long it waited for its last run, and how long that took, of one that ends.
+    pub took_ms: (Option<u64>, Option<u64>),
 }
 
 impl Known {
-    pub fn new(submission: Submission, place: Place) -> Self {
+    pub fn new(submission: Submission, place: Place, queued_at: Option<Millis>) -> Self {
         let at = submission.options.not_before.unwrap_or(0);
         Self {
             submission,
@@ -92,6 +96,8 @@ impl Known {
             was_reserved: false,
             run: None,
             ending: None,
+            queued_at,
+            took_ms: (None, None),
         }
     }
 

@@ -21,6 +21,7 @@ use forebay_executor::action::Action;
 use forebay_executor::id::RequestId;
 use forebay_executor::limit::RESULTS_WRITING_BYTES_MAX;
 use forebay_executor::machine::{Machine, Policy};
+use forebay_executor::news::News;
 use forebay_executor::op::Op;
 use forebay_executor::request::{Failure, Millis, Outcome, Slot, Status, Submission};
 
@@ -290,6 +291,33 @@ impl Model {
         };
         self.came.push(came);
         Ok(())
+    }
+
+    /// Something became true of a request, which the feed is told.
+    pub fn news(&mut self, news: &News) {
+        self.came.push(match news {
+            News::Accepted(request) => format!("News: {} is accepted", request.id),
+            News::Retried(request) => format!("News: {} is retried", request.id),
+            News::Queued {
+                request,
+                attempt,
+                reason,
+            } => format!(
+                "News: {} is queued after run {attempt}: {reason:?}",
+                request.id
+            ),
+            News::Ended {
+                request,
+                ending,
+                queued_ms,
+                run_ms,
+            } => format!(
+                "News: {} is {:?} after {:?} ms",
+                request.id,
+                ending.status,
+                (queued_ms, run_ms)
+            ),
+        });
     }
 
     fn stored(&mut self, op: &Op) -> Verdict {

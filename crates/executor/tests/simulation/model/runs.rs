@@ -2,7 +2,7 @@
 
 use forebay_executor::action::Step;
 use forebay_executor::id::RequestId;
-use forebay_executor::request::{Death, Ending, Failure, Lane, Outcome, Slot, Status};
+use forebay_executor::request::{Cause, Death, Ending, Failure, Lane, Outcome, Slot, Status};
 
 use super::Model;
 use super::hand::backoff;
@@ -278,9 +278,7 @@ impl Model {
 
     /// The request's end, another run, or being set aside.
     fn conclude(&mut self, id: RequestId, run: &Run, outcome: Outcome, peak: Option<u64>) {
-        let known = self.known(id);
-        known.run = None;
-        let options = known.options().clone();
+        let options = self.known(id).options().clone();
         let failure = match (outcome, run.stop) {
             (outcome @ (Outcome::Succeeded(_) | Outcome::InFile(_)), _) => {
                 return self.end(id, Status::Succeeded, outcome, peak);
@@ -304,13 +302,24 @@ impl Model {
         } else if known.has_retries() {
             let failed = known.attempts - known.forgiven;
             let attempt = known.attempts;
-            self.known(id).wake =
-                backoff(self.now, options.backoff_ms, options.backoff_max_ms, failed);
+            let now = self.now;
+            let known = self.known(id);
+            known.wake = backoff(now, options.backoff_ms, options.backoff_max_ms, failed);
+            known.run = None;
+            self.queued_again(id, attempt, failure.cause());
             self.write(Change::Park(id, attempt));
             self.advance(id);
         } else {
             self.end(id, Status::Failed, Outcome::Failed(failure), peak);
         }
+    }
+
+    /// It has been with a worker, and waits from now on again.
+    pub(super) fn queued_again(&mut self, id: RequestId, attempt: u32, reason: Cause) {
+        self.known(id).queued_at = Some(self.now);
+        self.expect(format!(
+            "News: {id} is queued after run {attempt}: {reason:?}"
+        ));
     }
 
     pub(super) fn end(
@@ -324,6 +333,11 @@ impl Model {
         let is_down = self.ledger.is_down;
         let known = self.known(id);
         known.place = Place::Ending;
+        let began = known.run.take().map(|run| run.began);
+        known.took_ms = (
+            known.queued_at.map(|since| began.unwrap_or(at) - since),
+            began.map(|began| at - began),
+        );
         let is_filed = match &outcome {
             Outcome::InFile(_) => true,
             Outcome::Succeeded(result) => result.len() as u64 > most && !is_down,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_executor::id::RequestId;
 use forebay_executor::machine::{Cancelled, Definition, Submitted};
 use forebay_executor::op::Restored;
-use forebay_executor::request::{Death, Failure, Lane, Outcome, Slot, Status, Submission};
+use forebay_executor::request::{Cause, Death, Failure, Lane, Outcome, Slot, Status, Submission};
 
 use super::super::event::{Answer, Learnt};
 use super::Model;
@@ -50,7 +50,8 @@ impl Model {
         self.last = id;
         self.answer = Answer::Submitted(Submitted::New(id));
         self.newest = Some(id);
-        self.enter(id, Known::new(submission.clone(), Place::Accepting));
+        let known = Known::new(submission.clone(), Place::Accepting, Some(self.now));
+        self.enter(id, known);
         self.write(Change::Accept(id));
     }
 
@@ -107,7 +108,8 @@ impl Model {
         } else if is_new && self.is_full() {
             self.answer = self.refusal("limit", &(self.requests.len() + 1).to_string());
         } else if is_new {
-            let mut known = Known::new(ended.request.submission.clone(), Place::Retrying);
+            let submission = ended.request.submission.clone();
+            let mut known = Known::new(submission, Place::Retrying, Some(self.now));
             (known.attempts, known.forgiven) = (ended.attempts, ended.attempts);
             known.wake = (0, 0);
             self.enter(id, known);
@@ -128,10 +130,17 @@ impl Model {
         match change {
             Change::Accept(id) => self.accepted(id),
             Change::Claim(id, _) => self.claimed(id),
-            Change::Retry(id) | Change::Unclaim(id, _) if self.requests.contains_key(&id) => {
-                if let Change::Retry(_) = change {
-                    self.expect(format!("Retried {id} true"));
-                }
+            Change::Retry(id) if self.requests.contains_key(&id) => {
+                self.expect(format!("Retried {id} true"));
+                self.expect(format!("News: {id} is retried"));
+                self.advance(id);
+            }
+            Change::Unclaim(id, attempt) if self.requests.contains_key(&id) => {
+                // It has waited all the time.
+                let reason = Cause::Returned;
+                self.expect(format!(
+                    "News: {id} is queued after run {attempt}: {reason:?}"
+                ));
                 self.advance(id);
             }
             Change::End(id) => self.has_ended(id),
@@ -147,6 +156,7 @@ impl Model {
         known.place = Place::Claiming;
         self.counts.accepted += 1;
         self.expect(format!("Accepted {id}"));
+        self.expect(format!("News: {id} is accepted"));
         if !is_reserved {
             self.advance(id);
         }
@@ -193,7 +203,9 @@ impl Model {
         if !self.policy.durable {
             self.free_token(id, &known);
         }
+        let (status, took_ms) = (ending.status, known.took_ms);
         self.expect(format!("Ended {id}"));
+        self.expect(format!("News: {id} is {status:?} after {took_ms:?} ms"));
     }
 
     pub(super) fn free_token(&mut self, id: RequestId, known: &Known) {
@@ -367,7 +379,10 @@ impl Model {
         for one in restored {
             let id = one.request.id;
             self.last = self.last.max(id);
-            let mut known = Known::new(one.request.submission.clone(), Place::Waiting);
+            // Nobody has kept when it was queued again.
+            let is_first = one.attempts == 0 && !one.retried;
+            let queued_at = is_first.then_some(one.request.accepted_at);
+            let mut known = Known::new(one.request.submission.clone(), Place::Waiting, queued_at);
             (known.attempts, known.deaths) = (one.attempts, one.deaths);
             known.forgiven = one.forgiven;
             let at = one.wake_at.unwrap_or(0);
@@ -378,10 +393,11 @@ impl Model {
                 known.wake = (0, 0);
             }
             self.enter(id, known);
+            let failure = server_ended(one.rebooted);
             if !may_run && may_run_again {
+                self.queued_again(id, one.attempts, failure.cause());
                 self.write(Change::Park(id, one.attempts));
             } else if !may_run {
-                let failure = server_ended(one.rebooted);
                 self.end(id, Status::Failed, Outcome::Failed(failure), None);
             }
         }
