@@ -46,22 +46,11 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
     arguments["state_dir"] = options.state_dir
     configuration = find_configuration(arguments)
     options.log_format = log_format = configuration.value("log_format")
-    if log_format == "json":
-        log_to_stderr("DEBUG" if options.verbose > 1 else "INFO", log_format)
-    else:
-        log(options)
-        if not options.verbose:
-            logging.getLogger("forebay").addHandler(logging.NullHandler())  # `_report` prints it
-    for warning in configuration.warnings:
-        if log_format == "json":
-            _log.warning("%s", warning)
-        else:
-            note(f"forebay: {warning}")
-    manager = Manager.take()
+    _begin_log(options, configuration.warnings)
     target = parse_target(options.target)
     state_dir = configuration.value("state_dir")
     with contextlib.ExitStack() as parts:
-        predecessor = None
+        manager, predecessor, passed = Manager.take(), None, None
         if options.takeover:
             predecessor = find_predecessor(paths_of(target, state_dir=state_dir))
         if predecessor is None:
@@ -83,6 +72,8 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
             systemd.note(event, facts)
             if event == "ready":
                 starter.ready()
+            elif event == "taken" and gateway is not None:
+                gateway.leave()
 
         def offer() -> Offer:
             http = None if gateway is None else (gateway.fileno(), gateway.url)
@@ -104,6 +95,21 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
         systemd = parts.enter_context(Systemd(server.look, manager))
         number = server.run()
     return code_of_signal(number) if number else 0
+
+
+def _begin_log(options: argparse.Namespace, warnings: Iterable[str]) -> None:
+    """Log as the options say, first what is wrong with the configuration."""
+    if options.log_format == "json":
+        log_to_stderr("DEBUG" if options.verbose > 1 else "INFO", options.log_format)
+    else:
+        log(options)
+        if not options.verbose:
+            logging.getLogger("forebay").addHandler(logging.NullHandler())  # `_report` prints it
+    for warning in warnings:
+        if options.log_format == "json":
+            _log.warning("%s", warning)
+        else:
+            note(f"forebay: {warning}")
 
 
 _LOGGED = ("text", "reason", "url", "socket")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -96,6 +97,13 @@ class Gateway:
     def fileno(self) -> int:
         """The listening socket."""
         return self._bound.listener.fileno()
+
+    def leave(self) -> None:
+        """Another server answers from now on: end the gateway, without waiting for that."""
+        if self._process is not None:
+            threading.Thread(
+                target=self._process.close, name="forebay-gateway-end", daemon=True
+            ).start()
 
     def __enter__(self) -> Self:
         return self

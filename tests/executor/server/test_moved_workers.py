@@ -165,7 +165,7 @@ def test_many_of_one_event_loop_go_over_together(scene: Scene) -> None:
     """Their worker takes nothing more, and ends when the last of them has."""
     scene.old.start()
     scene.client = client = forebay.Client(f"unix://{scene.old.socket}", start=False)
-    paths = [scene.ran.with_name(f"ran{number}") for number in range(50)]
+    paths = [scene.ran.with_name(f"ran{number}") for number in range(900)]
     given = {"gate": str(scene.gate)}
     requests = [client.submit("nap", path=str(path), **given) for path in paths]
     until(lambda: all(path.exists() for path in paths))

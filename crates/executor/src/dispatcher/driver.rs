@@ -33,7 +33,7 @@ use crate::dispatcher::settings::Settings;
 use crate::dispatcher::supervisor::Supervisor;
 use crate::dispatcher::supervisor::protocol::{Command, Order};
 use crate::dispatcher::supervisor::shared::Shared;
-use crate::dispatcher::workers::Workers;
+use crate::dispatcher::workers::{Workers, moving};
 use crate::error::{Error, Result};
 use crate::feed::{Exposition, Feed, FeedBounds};
 use crate::id::RequestId;
@@ -122,7 +122,7 @@ impl Driver {
             closing: false,
         };
         for (slot, worker) in slots.into_iter().zip(moved) {
-            driver.workers.resume(&mut driver.cx, slot, worker)?;
+            moving::resume(&mut driver.workers, &mut driver.cx, slot, worker)?;
         }
         Ok(driver)
     }
@@ -393,7 +393,7 @@ impl Driver {
 
     /// How many requests run that cannot go over to another server now.
     fn unmovable(&self) -> usize {
-        let count = self.workers.unmovable();
+        let count = moving::unmovable(&self.workers);
         if count == 0 && !self.cx.machine.runs_undisturbed() {
             return 1; // it is being ended, or waits in its worker's inbox
         }
@@ -556,9 +556,9 @@ impl Driver {
 
 /// What the next server is to have. On an error everything is as before.
 fn give(cx: &Context, clients: &mut Clients, workers: &mut Workers) -> Result<Given> {
-    let moved = workers.duplicate(cx)?;
+    let moved = moving::duplicate(workers, cx)?;
     let clients = clients.give_listener()?;
-    workers.leave(&cx.poll, &moved);
+    moving::leave(workers, &cx.poll, &moved);
     Ok(Given {
         clients,
         workers: moved,

@@ -368,14 +368,14 @@ impl Machine {
             }
         }
         self.runs.restore(&mut self.parts, now, restored, last);
-        self.runs.end_adopted(&mut self.parts, now);
+        runs::adopt::end_idle(&mut self.runs, &mut self.parts, now);
         self.settle(now);
     }
 
     /// Takes over workers of the last server with what they run, before [`Self::restore`]: they go on, are given nothing
     /// more, and are ended after their runs. The slot of each.
     pub fn adopt(&mut self, now: Millis, workers: &[AdoptedWorker]) -> Vec<Slot> {
-        self.runs.adopt(&mut self.parts, now, workers)
+        runs::adopt::adopt(&mut self.runs, &mut self.parts, now, workers)
     }
 
     /// Whether every run may go on under another server: it has begun, and nobody ends it.

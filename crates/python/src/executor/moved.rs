@@ -56,14 +56,6 @@ pub fn moved_of(worker: &Bound<'_, PyAny>) -> Result<MovedWorker> {
     let lane: String = fact("lane")?.extract()?;
     let unknown = || config(format!("there is no lane {lane:?}"));
     let runs: Vec<Run> = fact("runs")?.extract()?;
-    let runs = runs
-        .into_iter()
-        .map(|[call, id, attempt, ran_ms]| MovedRun {
-            call,
-            id: RequestId(id),
-            attempt: u32::try_from(attempt).unwrap_or(u32::MAX),
-            ran_ms,
-        });
     Ok(MovedWorker {
         slot: fact("slot")?.extract()?,
         lane: Lane::of_word(&lane).ok_or_else(unknown)?,
@@ -72,6 +64,15 @@ pub fn moved_of(worker: &Bound<'_, PyAny>) -> Result<MovedWorker> {
         connection,
         pidfd,
         side: [side, output],
-        runs: runs.collect(),
+        runs: runs.into_iter().map(run_of).collect(),
     })
+}
+
+fn run_of([call, id, attempt, ran_ms]: Run) -> MovedRun {
+    MovedRun {
+        call,
+        id: RequestId(id),
+        attempt: u32::try_from(attempt).unwrap_or(u32::MAX),
+        ran_ms,
+    }
 }

@@ -13,7 +13,7 @@ mod exits;
 mod growth;
 mod interrupts;
 mod measures;
-mod moving;
+pub(super) mod moving;
 mod output;
 mod process;
 mod processes;
@@ -186,6 +186,20 @@ impl Workers {
             self.processes.touch(slot);
         }
         if ready.read {
+            self.read(cx, clients, slot);
+        }
+    }
+
+    /// Those that run something.
+    fn busy(&self) -> impl Iterator<Item = (Slot, &WorkerProcess)> {
+        self.processes.all().filter(|(_, worker)| worker.has_runs())
+    }
+
+    /// Read whatever busy workers have sent, and what they have written.
+    pub fn read_all(&mut self, cx: &mut Context, clients: &mut Clients) {
+        let busy: Vec<Slot> = self.busy().map(|(slot, _)| slot).collect();
+        for slot in busy {
+            self.drain_side(cx, clients, slot);
             self.read(cx, clients, slot);
         }
     }

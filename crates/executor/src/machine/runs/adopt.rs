@@ -32,52 +32,53 @@ pub(super) struct Adopted {
     runs: ByNumber<RequestId, (Slot, AdoptedRun)>,
 }
 
-impl Runs {
-    /// See [`crate::machine::Machine::adopt`].
-    pub(in crate::machine) fn adopt(
-        &mut self,
-        parts: &mut Parts,
-        now: Millis,
-        workers: &[AdoptedWorker],
-    ) -> Vec<Slot> {
-        for worker in workers {
-            let slot = parts.adopt_worker(now, worker.lane);
-            self.adopted.slots.push(slot);
-            let runs = worker.runs.iter().map(|run| (run.id, (slot, *run)));
-            self.adopted.runs.extend(runs);
-        }
-        self.adopted.slots.clone()
+/// Takes over workers with what they run; see [`crate::machine::Machine::adopt`].
+pub(in crate::machine) fn adopt(
+    runs: &mut Runs,
+    parts: &mut Parts,
+    now: Millis,
+    workers: &[AdoptedWorker],
+) -> Vec<Slot> {
+    let adopted = &mut runs.adopted;
+    for worker in workers {
+        let slot = parts.adopt_worker(now, worker.lane);
+        adopted.slots.push(slot);
+        let runs = worker.runs.iter().map(|run| (run.id, (slot, *run)));
+        adopted.runs.extend(runs);
     }
+    adopted.slots.clone()
+}
 
+/// Ends the adopted workers none of whose runs was found.
+pub(in crate::machine) fn end_idle(runs: &mut Runs, parts: &mut Parts, now: Millis) {
+    let Adopted { slots, .. } = std::mem::take(&mut runs.adopted);
+    for slot in slots {
+        parts.after_run(now, slot);
+    }
+}
+
+impl Adopted {
     /// Whether this run of a restored request goes on.
-    pub(super) fn is_adopted(&self, id: RequestId, attempt: u32) -> bool {
-        let run = self.adopted.runs.get(&id);
+    pub fn has(&self, id: RequestId, attempt: u32) -> bool {
+        let run = self.runs.get(&id);
         run.is_some_and(|(_, run)| run.attempt == attempt)
     }
 
     /// Counts a restored request as running on the worker that has it. `false`: none has.
-    pub(super) fn adopt_run(&mut self, parts: &mut Parts, now: Millis, key: Key) -> bool {
+    pub fn go_on(&mut self, parts: &mut Parts, now: Millis, key: Key) -> bool {
         let Some(entry) = parts.register.get(key) else {
             return false;
         };
         let (id, attempt) = (entry.id(), entry.attempts());
-        if !self.is_adopted(id, attempt) {
+        if !self.has(id, attempt) {
             return false;
         }
-        let Some((slot, run)) = self.adopted.runs.remove(&id) else {
+        let Some((slot, run)) = self.runs.remove(&id) else {
             return false;
         };
         parts.queues.leave_list(&mut parts.register, now, key);
         parts.queues.take_key(&mut parts.register, key);
         parts.adopt_run(now.saturating_sub(run.ran_ms), key, slot);
         true
-    }
-
-    /// Ends the adopted workers none of whose runs was found.
-    pub(in crate::machine) fn end_adopted(&mut self, parts: &mut Parts, now: Millis) {
-        let Adopted { slots, .. } = std::mem::take(&mut self.adopted);
-        for slot in slots {
-            parts.after_run(now, slot);
-        }
     }
 }

@@ -9,7 +9,7 @@
 //! a time-out, the server's end, or the guard while the request was within its estimate. A request that the guard ended
 //! within its estimate has still used up a run: it began, and may not begin twice without retries.
 
-mod adopt;
+pub(super) mod adopt;
 mod ahead;
 mod dispatch;
 mod idempotency;

@@ -355,7 +355,7 @@ impl Runs {
         // What runs on comes first: it has no unfinished predecessor, and holds its key.
         restored.sort_by_key(|one| {
             let id = one.request.id;
-            (!self.is_adopted(id, one.attempts), id)
+            (!self.adopted.has(id, one.attempts), id)
         });
         for one in restored {
             self.last = self.last.max(one.request.id);
@@ -382,7 +382,7 @@ impl Runs {
             self.advance(parts, now, key);
             return;
         }
-        if self.adopt_run(parts, now, key) {
+        if self.adopted.go_on(parts, now, key) {
             return;
         }
         let Some(entry) = parts.register.get_mut(key) else {

@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from forebay import _core
-from forebay.errors import BrokenError, ClosedError, ConfigError, Error
+from forebay.errors import BrokenError, ClosedError, Error
 from forebay.executor.server.takeover.moved import MovedWorker
-from forebay.executor.server.takeover.wire import PROTOCOL, Channel, Door
+from forebay.executor.server.takeover.wire import PROTOCOL, RUNS_A_PACKET_MAX, Channel, Door
 
 if TYPE_CHECKING:
     from forebay._core import Dispatcher
@@ -117,7 +117,11 @@ class Given(NamedTuple):
         """
         try:
             for facts, descriptors in self.workers:
-                self.channel.send("worker", descriptors, worker=facts)
+                runs = facts["runs"]
+                first = facts | {"runs": runs[:RUNS_A_PACKET_MAX]}
+                self.channel.send("worker", descriptors, worker=first)
+                for start in range(RUNS_A_PACKET_MAX, len(runs), RUNS_A_PACKET_MAX):
+                    self.channel.send("runs", runs=runs[start : start + RUNS_A_PACKET_MAX])
             self.channel.send("given", (lock, *self.clients), gateway=gateway)
             self.channel.expect("taken", TAKE_S)
         except BrokenError:
@@ -225,7 +229,9 @@ class Giver:
                     unless_given.pop_all()
                     self._host.given(Given(channel, process, *left))
                     return True
-        except (OSError, BrokenError, ConfigError) as error:
+        except ClosedError:
+            raise
+        except (OSError, Error, KeyError, TypeError) as error:
             _log.warning("another server was to take the place of this one: %s", error)
         return False
 
@@ -300,9 +306,8 @@ class Giver:
         with contextlib.suppress(OSError, BrokenError):
             other = self._door.accept()
             with contextlib.closing(other):
-                other.expect(
-                    "begin", BEGIN_S
-                )  # a close with something unread would lose the answer
+                # Read first: a close with something unread would lose the answer.
+                other.expect("begin", BEGIN_S)
                 other.send("refused", why=f"process {pid} takes its place already")
 
     def _waits(self) -> dict[str, Any]:

@@ -100,6 +100,8 @@ class Predecessor:
                     connection, process, side, output = packet.descriptors
                     unless_given.callback(close_all, packet.descriptors)
                     workers.append((packet.told["worker"], (connection, process, side, output)))
+                elif packet.kind == "runs":
+                    workers[-1][0]["runs"] += packet.told["runs"]
                 else:
                     self._refused(packet)
             unless_given.pop_all()

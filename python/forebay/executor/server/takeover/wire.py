@@ -5,7 +5,8 @@ Each packet is a JSON object with the key `is`, and may carry descriptors. The n
 | new server | old server |
 |---|---|
 | `begin`: its protocol, the version of its store | `begun`: its HTTP socket, its manager |
-| `ready`: the application is loaded; how long to wait | `waits`: for what; `worker`s; `given` |
+| `ready`: the application is loaded; how long to wait | `waits`: for what |
+| | `worker`: one that goes over; `runs`: more of its runs; `given` |
 | `taken`: it has the store and listens | `left`: it speaks to nobody any more |
 | `stop`: a worker that went over was asked to leave | `died`: how such a worker ended |
 
@@ -32,6 +33,12 @@ PROTOCOL: Final = 1
 
 PACKET_BYTES_MAX: Final = 64 << 10
 DESCRIPTORS_MAX: Final = 8
+
+RUNS_A_PACKET_MAX: Final = 500
+"""A worker of the async lane may have thousands of runs."""
+
+SEND_S: Final = 5
+"""How long a packet may wait for the other server to read those before it."""
 
 _CREDENTIALS: Final = struct.Struct("iII")
 """`struct ucred` of unix(7)."""
@@ -76,6 +83,8 @@ class Channel:
         if user != os.geteuid():
             connection.close()
             raise BrokenError(f"the process {self.pid} is of user {user}", delivered="no")
+        limit = struct.pack("ll", SEND_S, 0)  # a struct timeval of socket(7)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
     @classmethod
     def to(cls, path: Path) -> Self:
@@ -116,7 +125,11 @@ class Channel:
             raise self._gone(error.strerror) from None
         if not packet:
             raise self._gone("it has ended")
-        return Packet(json.loads(packet), descriptors)
+        try:
+            return Packet(json.loads(packet), descriptors)
+        except ValueError as error:
+            close_all(descriptors)
+            raise self._gone(f"a packet is no JSON: {error}") from None
 
     def expect(self, kind: str, timeout: float) -> Packet:
         """The next packet, of this kind.
@@ -166,7 +179,8 @@ class Door:
             path.unlink(missing_ok=True)
             self._socket.bind(str(path))
             path.chmod(0o600)  # before it listens: nobody can connect until then
-            self._socket.listen(1)
+            self._socket.listen(8)
+            self._socket.setblocking(False)
         except OSError:
             self._socket.close()
             raise
