@@ -8,8 +8,8 @@ from typing import Any, ClassVar, final
 
 from forebay._core_transport import Connection
 
-_Moved = tuple[dict[str, Any], tuple[int, int, int, int]]
-"""The facts of a worker; its connection, its pidfd, its side socket, its output."""
+_Moved = tuple[dict[str, Any], list[int]]
+"""The facts of a worker; its connection, its pidfd, its side socket, its output if it has one."""
 
 def cron_fault(pattern: str) -> str | None: ...
 
@@ -135,7 +135,9 @@ class Dispatcher:
     def pause(self, reason: str | None) -> None:
         """Begin nothing for this reason and accept submissions all the same; None: go on."""
     def unmovable(self) -> int:
-        """Requests that run and cannot go over to another server now."""
+        """What runs or waits that cannot go over to another server now; 0: everything can."""
+    def begin(self) -> None:
+        """Serve with the setting `passed`; until then nothing of another server is touched."""
     def give(self, within: float) -> tuple[tuple[int, int], list[_Moved]]:
         """Answer the clients, disconnect them, and close; the clients' socket, the busy workers.
 

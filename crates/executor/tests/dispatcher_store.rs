@@ -77,7 +77,9 @@ fn dispatcher_of(
 
 /// A dispatcher at the socket that another one has given.
 fn successor(directory: &Path, given: Given) -> Dispatcher {
-    start(MANIFEST, directory, Some(given), |_| ())
+    let dispatcher = start(MANIFEST, directory, Some(given), |_| ());
+    dispatcher.begin().expect("open");
+    dispatcher
 }
 
 fn start(

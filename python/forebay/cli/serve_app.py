@@ -58,7 +58,8 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
         else:
             parts.callback(predecessor.close)
             passed = inherited_http(options.http, predecessor)
-            manager = manager or Manager(predecessor.notify, predecessor.watchdog_s)
+            if manager.address in (None, predecessor.notify):
+                manager = Manager(predecessor.notify, predecessor.watchdog_s)
         gateway = None
         if options.http is not None:
             from forebay.cli.serve_http import Gateway
@@ -158,7 +159,7 @@ _TOLD = {
     "draining": "forebay: what runs has {drain_s:g} s to end; Ctrl-C once more ends it now",
     "taking": "forebay: the server in process {pid} gives its place once nothing runs: {text}",
     "given": "forebay: process {pid} takes the place of this server",
-    "taken": "forebay: process {pid} serves now",
+    "taken": "forebay: process {pid} serves now; this one ends with what it has begun",
     "resumed": "forebay: process {pid} has not taken the place of this server, which serves on",
     "warning": "forebay: warning: {text}",
     "ended": "forebay: the server has ended; what waits is on disk",

@@ -148,12 +148,16 @@ class Unit:
         """`ExecReload=kill -HUP $MAINPID`, or its end."""
         os.kill(self.pid, number)
 
-    def command(self, *words: str) -> subprocess.Popen[str]:
-        """Start a command of the same user, which is not of the unit."""
+    def command(self, *words: str, is_told: bool = False) -> subprocess.Popen[str]:
+        """Start a command of the same user, which is not of the unit.
+
+        Args:
+            words: of the command.
+            is_told: it is, and has the manager's socket.
+        """
+        hidden = ("LISTEN_", "WATCHDOG_", *(() if is_told else ("NOTIFY_",)))
         environment = {
-            name: value
-            for name, value in self.environment.items()
-            if not name.startswith(("NOTIFY_", "LISTEN_", "WATCHDOG_"))
+            name: value for name, value in self.environment.items() if not name.startswith(hidden)
         }
         command = [sys.executable, "-m", "forebay.cli", *words]
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)

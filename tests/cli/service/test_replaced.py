@@ -177,6 +177,26 @@ def test_nobody_is_refused_over_http(home: Home) -> None:
     assert browser.failures == []
 
 
+def test_the_old_gateway_leaves_although_its_server_keeps_a_worker(
+    home: Home, tmp_path: Path
+) -> None:
+    """It would answer for a server that does not know it any more."""
+    gate = tmp_path / "gate"
+    url = home.serve("--http", "127.0.0.1:0")["url"]
+    token = home.command("token", "add", "ci", "--role", "submit", "--app", str(home.app))
+    stays = home.command("submit", "--app", str(home.app), "stay", "--gate", str(gate))
+    assert stays.returncode == 0, stays.stderr
+    until(lambda: "1 running" in home.command("status", "--app", str(home.app)).stdout)
+    home.serve("--takeover", "--http")
+    browser = Browser(url, token.stdout.split()[-1])
+    until(lambda: browser.results + len(browser.failures) > 150)
+    browser.end()
+    assert browser.failures == []
+    assert home.servers[0].poll() is None, "it keeps the worker"
+    gate.touch()
+    assert home.servers[0].wait(30) == 0
+
+
 def test_http_is_not_given_up_by_mistake(home: Home) -> None:
     """A forgotten option would end it for everybody."""
     told = home.serve("--http", "127.0.0.1:0")
@@ -203,8 +223,12 @@ def test_in_the_background_the_command_ends_once_it_serves(home: Home) -> None:
     wait_gone(pid)
 
 
-def test_systemd_is_told_of_the_new_process(tmp_path: Path) -> None:
-    """By the old one, which it listens to; from then on by the new one alone."""
+@pytest.mark.parametrize("is_told", [False, True])
+def test_systemd_is_told_of_the_new_process(tmp_path: Path, is_told: bool) -> None:
+    """By the old one, which it listens to; from then on by the new one alone.
+
+    With `NotifyAccess=all` the command has systemd's socket, and nothing of the watchdog.
+    """
     app = tmp_path / "app.py"
     app.write_text(APP)
     gate = tmp_path / "gate"
@@ -213,7 +237,7 @@ def test_systemd_is_told_of_the_new_process(tmp_path: Path) -> None:
         with unit.command("run", f"{app}:stay", "--gate", str(gate), "--quiet") as running:
             unit.hear("STATUS", "1 running")
             takeover = ("serve", str(app), "--takeover", "--detach", "--quiet")
-            with unit.command(*takeover) as command:
+            with unit.command(*takeover, is_told=is_told) as command:
                 assert command.wait(40) == 0
             told = unit.hear("MAINPID")
             new = int(told["MAINPID"])

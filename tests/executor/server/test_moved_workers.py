@@ -40,6 +40,15 @@ def talk(ctx: forebay.Context, path: str, gate: str, size: int = 0) -> bytes:
         time.sleep(0.01)
     return b"x" * size
 
+@app.request()
+def closed(ctx: forebay.Context, path: str, gate: str) -> int:
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    os.dup2(nothing, 2)
+    time.sleep(0.2)  # until the server has seen the end of the pipe
+    _wait(path, gate)
+    return ctx.attempt
+
 @app.request(timeout="3s")
 def limited(ctx: forebay.Context, path: str, gate: str) -> None:
     _wait(path, gate)
@@ -165,7 +174,7 @@ def test_many_of_one_event_loop_go_over_together(scene: Scene) -> None:
     """Their worker takes nothing more, and ends when the last of them has."""
     scene.old.start()
     scene.client = client = forebay.Client(f"unix://{scene.old.socket}", start=False)
-    paths = [scene.ran.with_name(f"ran{number}") for number in range(900)]
+    paths = [scene.ran.with_name(f"ran{number}") for number in range(3000)]
     given = {"gate": str(scene.gate)}
     requests = [client.submit("nap", path=str(path), **given) for path in paths]
     until(lambda: all(path.exists() for path in paths))
@@ -248,6 +257,14 @@ def test_it_keeps_its_services(scene: Scene) -> None:
     assert before not in second.result(timeout=20)
     assert moved.old.ended() == 0
     wait_gone(before)
+
+
+def test_one_that_has_closed_its_output_goes_over_too(scene: Scene) -> None:
+    """As a program does that becomes a daemon."""
+    moved = scene.moved("closed")
+    moved.gate.touch()
+    assert moved.request.result(timeout=20) == 1
+    assert moved.old.ended() == 0
 
 
 def test_its_key_stays_taken(scene: Scene) -> None:

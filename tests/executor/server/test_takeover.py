@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import resource
 import secrets
 import signal
 import subprocess
@@ -238,6 +240,114 @@ def test_a_successor_that_fails_with_the_place_leaves_it_to_the_old_server(
         with successor.caller() as caller:
             assert caller.run("add", a=2) == 4
         successor.close()
+
+
+PATCHED = """
+import os, sys
+from forebay.executor.server.takeover import succession
+from tests.executor import serve_program
+
+serves = succession.Succession.serves
+deed = {deed!r}
+
+def changed(self, dispatcher):
+    if deed == "dies":
+        os._exit(9)
+    os.kill(self._predecessor.pid, 9)
+    assert self._predecessor.has_ended(10)
+    serves(self, dispatcher)
+
+succession.Succession.serves = changed
+sys.exit(serve_program.main())
+"""
+"""A server that does something when it has the place and has not said so."""
+
+
+def patched(serving: Serving, deed: str) -> Serving:
+    """A successor that does this."""
+    successor = copy.copy(serving)
+    successor.program = [sys.executable, "-c", PATCHED.format(deed=deed)]
+    return successor.replace(ready=False)
+
+
+def test_a_successor_that_dies_has_begun_nothing(tmp_path: Path) -> None:
+    """What waits may run once, and does so under the old server; what runs is answered there."""
+    with Serving(tmp_path, APP, long_workers=1, max_workers=1) as serving:
+        gate = tmp_path / "gate"
+        with serving.caller() as caller:
+            runs = caller.submit("mark", path=str(tmp_path / "ran"), gate=str(gate))
+            until((tmp_path / "ran").exists)
+            waits = caller.submit("mark", path=str(tmp_path / "waits"))
+        successor = patched(serving, "dies")
+        assert successor.ended() == 9
+        serving.hear("resumed")
+        gate.touch()
+        with serving.caller() as caller:
+            assert isinstance(caller.wait(runs), int)
+            assert isinstance(caller.wait(waits), int)
+        assert (tmp_path / "waits").read_text() == "ran\n"
+
+
+def test_a_server_that_is_killed_when_it_has_given_its_place_is_missed_by_nobody(
+    tmp_path: Path,
+) -> None:
+    """The new one has everything, and goes on alone."""
+    with Serving(tmp_path, APP, long_workers=1, max_workers=1) as serving:
+        gate = tmp_path / "gate"
+        with serving.caller() as caller:
+            runs = caller.submit("persist", path=str(tmp_path / "ran"), gate=str(gate))
+            until((tmp_path / "ran").exists)
+            waits = caller.submit("add", a=1)
+        successor = patched(serving, "kills")
+        successor.hear("ready")
+        assert serving.ended() == -signal.SIGKILL
+        gate.touch()
+        with successor.caller() as caller:
+            assert caller.wait(waits) == 3
+            assert isinstance(caller.wait(runs), int), "in another worker: it may run again"
+        assert (tmp_path / "ran").read_text() == "ran\nran\n"
+        successor.close()
+
+
+def test_a_server_that_ends_while_it_is_asked_is_followed_all_the_same(tmp_path: Path) -> None:
+    """There is no place to take, so the new one begins as any."""
+    with Stays(tmp_path) as old:
+        successor = old.serving.replace(ready=False)
+        successor.hear("taking")
+        os.kill(old.serving.pid, signal.SIGTERM)
+        old.gate.touch()
+        successor.hear("ready")
+        assert old.serving.ended() == signal.SIGTERM
+        with successor.caller() as caller:
+            assert caller.wait(old.stays) == "stayed"
+            assert caller.wait(old.waits) == 1
+        successor.close()
+
+
+def test_without_descriptors_it_keeps_its_place_and_its_cores(tmp_path: Path) -> None:
+    """The next try succeeds once there are some."""
+    with Serving(tmp_path, APP) as serving:
+        with serving.caller() as caller:
+            assert caller.run("add", a=1) == 3
+            few = len(os.listdir(f"/proc/{serving.pid}/fd"))
+            before = resource.prlimit(serving.pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(serving.pid, resource.RLIMIT_NOFILE, (few, before[1]))
+            successor = serving.replace(ready=False)
+            used = cpu_s(serving.pid)
+            successor.hear("error", 30)
+            assert cpu_s(serving.pid) - used < 1.0
+            successor.ended()
+            resource.prlimit(serving.pid, resource.RLIMIT_NOFILE, before)
+            assert caller.run("add", a=1) == 3
+        successor = serving.replace()
+        assert serving.ended() == 0
+        successor.close()
+
+
+def cpu_s(pid: int) -> float:
+    """What a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_a_second_successor_is_refused(tmp_path: Path) -> None:

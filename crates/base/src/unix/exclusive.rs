@@ -78,7 +78,7 @@ impl Lock {
             file,
             name,
             identity,
-            epoch: Some(process::epoch()),
+            epoch: None,
         })
     }
 }
@@ -116,7 +116,8 @@ impl ExclusiveListener {
         Ok(Self { listener, lock })
     }
 
-    /// Listen with the socket and the lock of another process, which has passed them on and leaves both files.
+    /// Listen with the socket and the lock of another process, which has passed them on. The files stay that one's until
+    /// [`Self::own_files`].
     ///
     /// # Errors
     /// Those of [`Listener::adopt`].
@@ -130,6 +131,12 @@ impl ExclusiveListener {
         let lock = Lock::adopt(path, lock)?;
         let listener = Listener::adopt(path, kind, directory, socket)?;
         Ok(Self { listener, lock })
+    }
+
+    /// The files are this process's from now on.
+    pub fn own_files(&mut self) {
+        self.listener.own_file();
+        self.lock.epoch = Some(process::epoch());
     }
 
     /// Leave both files when this is dropped, for a process that has the socket and the lock too.

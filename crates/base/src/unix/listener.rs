@@ -52,8 +52,8 @@ impl Listener {
         })
     }
 
-    /// Listen with the socket of another process, which it has passed on and leaves the file of. Where the file was
-    /// removed meanwhile, listen there again.
+    /// Listen with the socket of another process, which it has passed on. Its file stays that one's until
+    /// [`Self::own_file`]. Where it was removed meanwhile, listen there again.
     ///
     /// # Errors
     /// `Passed` for a descriptor of another kind; those of [`Self::bind`].
@@ -78,8 +78,13 @@ impl Listener {
             kind,
             directory,
             file,
-            epoch: Some(process::epoch()),
+            epoch: None,
         })
+    }
+
+    /// The file is this process's from now on.
+    pub fn own_file(&mut self) {
+        self.epoch = Some(process::epoch());
     }
 
     /// Leave the file when this is dropped, for a process that has the socket too.

@@ -19,6 +19,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebay_base::Queue;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
 use crate::action::Action;
 use crate::clock::Clock;
 use crate::dispatcher::audit::AuditLog;
@@ -56,6 +60,9 @@ pub(super) struct Driver {
     answers: Vec<Answer>,
     actions: Vec<Action>,
     giving: Option<Giving>,
+    /// Another server has given its sockets and workers, and may have to go on with them: until [`Command::Begin`] nobody
+    /// is accepted and nothing of a worker is read.
+    waits: bool,
     closing: bool,
 }
 
@@ -73,6 +80,7 @@ impl Driver {
         }
         let mut machine = Machine::new(policy, now);
         machine.keep_news();
+        let waits = settings.passed.is_some();
         let moved = settings.moved;
         let adopted: Vec<_> = moved.iter().map(MovedWorker::adopted).collect();
         let slots = machine.adopt(now, &adopted);
@@ -119,10 +127,15 @@ impl Driver {
             answers: Vec::new(),
             actions: Vec::new(),
             giving: None,
+            waits,
             closing: false,
         };
         for (slot, worker) in slots.into_iter().zip(moved) {
             moving::resume(&mut driver.workers, &mut driver.cx, slot, worker)?;
+        }
+        if waits {
+            let reason = "the server before gives its place";
+            driver.cx.machine.pause(now, Some(reason.into()));
         }
         Ok(driver)
     }
@@ -134,6 +147,16 @@ impl Driver {
 
     /// Serve until the owner closes.
     pub fn run(mut self) {
+        while self.waits && !self.closing {
+            if wait_for(&self.cx.shared.commands).is_err() {
+                return;
+            }
+            self.cx.now = self.clock.now();
+            self.take_commands();
+            self.act();
+            self.commits.write();
+            self.supervisor.report_drained(&self.cx);
+        }
         while !self.closing {
             let timeout = self.timeout();
             if self.cx.poll.wait(timeout).is_err() {
@@ -298,6 +321,13 @@ impl Driver {
                 cx.machine.pause(cx.now, reason);
                 let _ = answer.send(());
             }
+            Command::Begin(answer) => {
+                if std::mem::take(&mut self.waits) {
+                    clients.own_socket();
+                    cx.machine.pause(cx.now, None);
+                }
+                let _ = answer.send(());
+            }
             Command::Unmovable(answer) => {
                 let runs = self.unmovable();
                 let _ = answer.send(runs);
@@ -379,6 +409,9 @@ impl Driver {
         if is_ready && (is_over || clients.is_answered()) {
             let given = give(cx, clients, workers);
             self.closing = given.is_ok();
+            if given.is_err() {
+                clients.leave_all(cx, commits);
+            }
             giving.end(given);
         } else if is_over {
             clients.leave_all(cx, commits);
@@ -393,7 +426,7 @@ impl Driver {
 
     /// How many requests run that cannot go over to another server now.
     fn unmovable(&self) -> usize {
-        let count = moving::unmovable(&self.workers);
+        let count = moving::unmovable(&self.workers) + usize::from(self.reload.parks());
         if count == 0 && !self.cx.machine.runs_undisturbed() {
             return 1; // it is being ended, or waits in its worker's inbox
         }
@@ -554,7 +587,7 @@ impl Driver {
     }
 }
 
-/// What the next server is to have. On an error everything is as before.
+/// What the next server is to have. On an error nobody has let go of anything.
 fn give(cx: &Context, clients: &mut Clients, workers: &mut Workers) -> Result<Given> {
     let moved = moving::duplicate(workers, cx)?;
     let clients = clients.give_listener()?;
@@ -563,6 +596,18 @@ fn give(cx: &Context, clients: &mut Clients, workers: &mut Workers) -> Result<Gi
         clients,
         workers: moved,
     })
+}
+
+/// Wait until there are commands, or the queue is closed.
+fn wait_for(commands: &Queue<Command>) -> Result<()> {
+    let mut ready = [PollFd::new(commands, PollFlags::IN)];
+    loop {
+        match poll(&mut ready, None) {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(Error::system("poll")(errno)),
+        }
+    }
 }
 
 impl Drop for Driver {

@@ -33,8 +33,9 @@ pub struct MovedWorker {
     pub generation: u32,
     pub connection: OwnedFd,
     pub pidfd: OwnedFd,
-    /// Its side socket and the read end of its output.
-    pub side: [OwnedFd; 2],
+    pub side: OwnedFd,
+    /// The read end of its output, unless the worker has closed the other one.
+    pub output: Option<OwnedFd>,
     pub runs: Vec<MovedRun>,
 }
 

@@ -147,6 +147,15 @@ impl Dispatcher {
         self.request(|answer| Command::Pause(reason, answer))
     }
 
+    /// Serve, with the socket and the workers that another dispatcher has given: until then nothing of them is touched,
+    /// and that one can go on with them. In force when this returns. Without such a socket it does so by itself.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn begin(&self) -> Result<()> {
+        self.request(Command::Begin)
+    }
+
     /// How many requests run that cannot go over to another server now. In most cases they can a moment later.
     ///
     /// # Errors

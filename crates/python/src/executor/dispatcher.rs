@@ -91,6 +91,10 @@ impl PyDispatcher {
         Ok(py.detach(|| self.core.pause(reason))?)
     }
 
+    fn begin(&self, py: Python<'_>) -> Result<()> {
+        Ok(py.detach(|| self.core.begin())?)
+    }
+
     fn unmovable(&self, py: Python<'_>) -> Result<usize> {
         Ok(py.detach(|| self.core.unmovable())?)
     }

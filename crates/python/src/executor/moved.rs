@@ -11,8 +11,8 @@ use pyo3::types::PyDict;
 use crate::error::{Result, config};
 use crate::sys::descriptor::take;
 
-/// The facts of a worker, which Python encodes; and its connection, its pidfd, its side socket, its output.
-pub type Moved<'py> = (Bound<'py, PyDict>, [RawFd; 4]);
+/// The facts of a worker, which Python encodes; and its connection, its pidfd, its side socket, its output if it has one.
+pub type Moved<'py> = (Bound<'py, PyDict>, Vec<RawFd>);
 
 /// The socket of the clients and its lock; the workers.
 pub type Given<'py> = ([RawFd; 2], Vec<Moved<'py>>);
@@ -38,17 +38,19 @@ fn moved(py: Python<'_>, worker: MovedWorker) -> PyResult<Moved<'_>> {
     facts.set_item("pid", worker.pid)?;
     facts.set_item("generation", worker.generation)?;
     facts.set_item("runs", runs)?;
-    let [side, output] = worker.side;
-    let descriptors = [worker.connection, worker.pidfd, side, output];
-    Ok((facts, descriptors.map(IntoRawFd::into_raw_fd)))
+    let descriptors = [worker.connection, worker.pidfd, worker.side];
+    let descriptors = descriptors.into_iter().chain(worker.output);
+    Ok((facts, descriptors.map(IntoRawFd::into_raw_fd).collect()))
 }
 
 /// A worker from what [`given`] has made of it.
 pub fn moved_of(worker: &Bound<'_, PyAny>) -> Result<MovedWorker> {
     let (facts, descriptors): Moved<'_> = worker.extract()?;
-    let [connection, pidfd, side, output] = descriptors;
-    let [connection, pidfd, side, output] =
-        [take(connection)?, take(pidfd)?, take(side)?, take(output)?];
+    let taken = descriptors.into_iter().map(take);
+    let mut taken = taken.collect::<PyResult<Vec<_>>>()?.into_iter();
+    let few = || config("a moved worker has three descriptors, or four");
+    let mut next = || taken.next().ok_or_else(few);
+    let (connection, pidfd, side) = (next()?, next()?, next()?);
     let fact = |name: &str| {
         let found = facts.get_item(name)?;
         found.ok_or_else(|| PyErr::from(config(format!("a moved worker without {name:?}"))))
@@ -63,7 +65,8 @@ pub fn moved_of(worker: &Bound<'_, PyAny>) -> Result<MovedWorker> {
         generation: fact("generation")?.extract()?,
         connection,
         pidfd,
-        side: [side, output],
+        side,
+        output: taken.next(),
         runs: runs.into_iter().map(run_of).collect(),
     })
 }

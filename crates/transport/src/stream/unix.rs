@@ -108,7 +108,8 @@ impl Listener {
         })
     }
 
-    /// Listen with the socket and the lock of another process, which has passed them on and leaves their files.
+    /// Listen with the socket and the lock of another process, which has passed them on. Their files stay that one's until
+    /// [`Self::own_files`].
     ///
     /// # Errors
     /// `Config` if one of them is none; those of [`Self::bind`].
@@ -120,6 +121,11 @@ impl Listener {
             listed: Some(listed(&listener)),
             listener,
         })
+    }
+
+    /// The files of a socket that was [adopted](Self::adopt) are this process's from now on: it removes them.
+    pub fn own_files(&mut self) {
+        self.listener.own_files();
     }
 
     /// Duplicates of the socket and of its lock, for a process that is to listen there. Their files stay when this is

@@ -54,6 +54,8 @@ class Systemd:
         self._lock = threading.Lock()
         """Of what follows: the order of messages is that of the events."""
         self._listens = self._has_code = self._is_ready = self._reloads = self._ends = False
+        self._is_given = False
+        """Its dispatcher has ended for another server, which does not serve yet."""
         self._fault = ""
         """Why the newest code cannot be imported."""
         self._told = ""
@@ -66,7 +68,10 @@ class Systemd:
         with self._lock:
             if event in ("draining", "ended"):
                 self._end(facts.get("drain_s"))
+            elif event in ("given", "resumed"):
+                self._is_given = event == "given"
             elif event == "taken":
+                self._is_given = False
                 self._ends = True  # the other one speaks for the unit now
                 self._manager.replaced(facts["pid"])
             elif event == "reloading" and self._is_ready:
@@ -114,13 +119,13 @@ class Systemd:
         alive_at = status_at = time.monotonic()
         while not self._over.wait(pause):
             figures = self._look()  # while the dispatcher hangs, this does
-            if figures is None:
+            if figures is None and not self._is_given:
                 continue
             now = time.monotonic()
             if within is not None and now >= alive_at:
                 self._manager.alive()
                 alive_at = now + within / 2 - pause
-            if now >= status_at and self._tell(self._state(figures)):
+            if figures and now >= status_at and self._tell(self._state(figures)):
                 status_at = now + PAUSE_S
 
     def _tell(self, text: str) -> bool:

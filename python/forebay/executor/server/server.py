@@ -37,6 +37,7 @@ from forebay.executor.server.services import Services
 from forebay.executor.server.settings import settings_of
 from forebay.executor.server.supervisor import Supervisor
 from forebay.executor.server.takeover.giving import Given, Giver, Offer
+from forebay.executor.server.takeover.moved import aged
 from forebay.executor.server.takeover.succession import Kept, Succession
 from forebay.executor.server.takeover.taking import Place, Predecessor
 from forebay.executor.wire.paths import Notice, Running, ServerPaths, StateLock, paths_of
@@ -176,7 +177,7 @@ class Server:
                     start_timeout=self._pool.start_timeout,
                     within_s=self._config.drain_grace,
                 )
-            begins = place is not None or not succession.takes
+            begins = place is not None or not self._asked_to_stop
             while begins:
                 self._run_once(place)
                 place = self._pass_on()
@@ -321,7 +322,9 @@ class Server:
             config, self.paths, reloads=self._reloads, ends_when_idle=self._ends_when_idle
         )
         if place is not None:
-            settings.update(passed=place.clients, gateway=place.gateway or 0, moved=place.workers)
+            settings.update(
+                passed=place.clients, gateway=place.gateway or 0, moved=aged(place.workers)
+            )
         hooks = None
         if self._hook_configs:
             from forebay.executor.server.hooks.driver import Hooks  # 2 MB, which few want
@@ -499,6 +502,7 @@ class Server:
         """Give the place to who asked for it; what to serve with again, if that has failed."""
         if not self._succession.is_given or self._supervisor is None:
             return None
+        del self._admin  # with its reader of the store, which is the other server's
         kept = Kept(self._lock, self._supervisor, self._services, self._gateway)
         place = self._succession.pass_on(kept, self._config.drain_grace)
         if self._notice is not None:
@@ -506,6 +510,7 @@ class Server:
             self._notice = None
         self._over.clear()
         self._fit.clear()
+        self._draining = False
         return place
 
     # For a server that asks for its place; called in the giver's thread.

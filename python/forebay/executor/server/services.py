@@ -29,6 +29,9 @@ TOUCH = 0.7
 PATIENCE_S = 30.0
 """Longest pause after services could not be started; it doubles from one second."""
 
+RETIRE_S = 5.0
+"""For the lender to close its socket, which takes microseconds."""
+
 LISTEN_S = 0.05
 """Seconds between two looks at what has happened to services: a thousand leases are one wake-up."""
 
@@ -149,7 +152,7 @@ class Services:
         self.leased()  # once it cannot be asked by its path any more, over the same connection
         self._retires = True
         self._stop()
-        self._retired.wait()
+        self._retired.wait(RETIRE_S)
 
     def close(self) -> None:
         """End every service and the lender. Idempotent."""
@@ -168,8 +171,10 @@ class Services:
             try:
                 self._lender.serve()
                 if self._retires and not self._retired.is_set():
-                    self._lender.stop_listening()
-                    self._retired.set()
+                    try:
+                        self._lender.stop_listening()
+                    finally:
+                        self._retired.set()
             except Exception:  # a thread's last boundary: the others serve on
                 _log.exception("the lender failed and is tried again")
                 time.sleep(LOOK_S)

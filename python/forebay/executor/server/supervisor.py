@@ -262,10 +262,23 @@ class Supervisor:
                 if leaving is not None and leaving.leave_by is None:
                     leaving.leave_by = time.monotonic() + LEAVE_S
             self._end_overdue()
-            if self._kept is not None and not self._report_kept(*self._kept):
-                return
+            if self._kept is not None:
+                if not self._report_kept(*self._kept):
+                    return
+                self._close_unused(self._kept[0])
             self._poll.poll(PAUSE_MS)
             self._drain_wake()
+
+    def _close_unused(self, slots: set[int]) -> None:
+        """Close groups, with their templates, that have none of these workers."""
+        for number, slot in list(self._slots.filled.items()):
+            if number not in slots:
+                self._forget(slot)
+        kept = [slot.group for slot in self._slots.filled.values()]
+        for group in self._groups():
+            if group not in kept:
+                self._close(group)
+        self._group, self._next, self._old = None, None, [*dict.fromkeys(kept)]
 
     def _report_kept(self, slots: set[int], report: Report) -> bool:
         """Report the ends of kept workers; whether any is left."""

@@ -128,6 +128,13 @@ impl Connections {
         self.slots.iter().map(|(key, _)| key).collect()
     }
 
+    /// The files of the socket and its lock are this process's from now on.
+    pub fn own_socket(&mut self) {
+        if let Some(listener) = &mut self.listener {
+            listener.own_files();
+        }
+    }
+
     /// Duplicates of the socket and its lock, whose files stay.
     ///
     /// # Errors

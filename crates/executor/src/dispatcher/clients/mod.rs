@@ -269,6 +269,11 @@ impl Clients {
         self.connections.is_answered()
     }
 
+    /// The files of the socket and its lock are this process's from now on.
+    pub fn own_socket(&mut self) {
+        self.connections.own_socket();
+    }
+
     /// The socket and its lock, whose files stay.
     ///
     /// # Errors

@@ -74,6 +74,8 @@ pub enum Command {
     Hold(Option<Arc<str>>, Sender<()>),
     /// Begin nothing for this reason, and accept submissions all the same; or go on.
     Pause(Option<Arc<str>>, Sender<()>),
+    /// The server before has let go of everything: accept clients, read from its workers, begin requests.
+    Begin(Sender<()>),
     /// How many requests run that cannot go over to another server now.
     Unmovable(Sender<usize>),
     /// Give the clients' socket and the workers away, at most after this time.

@@ -16,13 +16,24 @@ use crate::dispatcher::workers::process::WorkerProcess;
 use crate::error::{Error, Result};
 use crate::feed::Happening;
 use crate::request::{Millis, Slot};
+use crate::side::Side;
 
 /// How many workers run something that cannot go over now, and runs that no worker has received.
 pub fn unmovable(workers: &Workers) -> usize {
     let stays = |(slot, worker): &(Slot, &WorkerProcess)| {
-        worker.has_runs() && (!worker.is_movable() || workers.interrupts.has(*slot))
+        let is_known = side_of(workers, worker).is_some();
+        let stays = !is_known || !worker.is_movable() || workers.interrupts.has(*slot);
+        worker.has_runs() && stays
     };
     workers.processes.all().filter(stays).count() + workers.queue.len()
+}
+
+/// The side socket and the output of a worker, once it has connected them.
+fn side_of<'a>(
+    workers: &'a Workers,
+    worker: &WorkerProcess,
+) -> Option<(&'a Side, Option<&'a OwnedFd>)> {
+    workers.sides.descriptors(worker.side()?)
 }
 
 /// The busy workers as the next server gets them.
@@ -42,8 +53,8 @@ fn duplicate_one(
     worker: &WorkerProcess,
 ) -> Result<MovedWorker> {
     let no_side = || Error::Config("a worker has no side socket".into());
-    let side = worker.side().and_then(|key| workers.sides.descriptors(key));
-    let (side, output) = side.ok_or_else(no_side)?;
+    let (side, output) = side_of(workers, worker).ok_or_else(no_side)?;
+    let output = output.map(|output| another(output.as_fd()));
     let (connection, pidfd) = worker.descriptors().ok_or_else(no_side)?;
     let runs = worker.open_runs().map(|(call, (id, attempt))| MovedRun {
         call,
@@ -58,7 +69,8 @@ fn duplicate_one(
         generation: worker.generation(),
         connection: another(connection.as_fd())?,
         pidfd: another(pidfd.as_fd())?,
-        side: [another(side.as_fd())?, another(output.as_fd())?],
+        side: another(side.as_fd())?,
+        output: output.transpose()?,
         runs: runs.collect(),
     })
 }
@@ -84,7 +96,7 @@ pub fn resume(
 ) -> Result<()> {
     let (lane, pid) = (moved.lane, moved.pid);
     workers.processes.start(slot, lane, 0);
-    let [side, output] = moved.side;
+    let (side, output) = (moved.side, moved.output);
     let side = workers.sides.adopt(&cx.poll, slot, pid, side, output)?;
     if let Some(worker) = workers.processes.get_mut(slot) {
         let started = (moved.connection, moved.pidfd, moved.generation);

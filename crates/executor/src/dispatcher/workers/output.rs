@@ -90,10 +90,10 @@ impl SideChannels {
         Some(&self.slots.get(key)?.side)
     }
 
-    /// The side socket of this key and the pipe of its output, once both are known.
-    pub fn descriptors(&self, key: Key) -> Option<(&Side, &OwnedFd)> {
+    /// The side socket of this key and the pipe of its output, unless its worker has closed that.
+    pub fn descriptors(&self, key: Key) -> Option<(&Side, Option<&OwnedFd>)> {
         let channel = self.slots.get(key)?;
-        Some((&channel.side, channel.output.as_ref()?))
+        Some((&channel.side, channel.output.as_ref()))
     }
 
     /// Go on with the side socket of a worker that has identified itself to another server.
@@ -106,7 +106,7 @@ impl SideChannels {
         slot: Slot,
         pid: i32,
         side: OwnedFd,
-        output: OwnedFd,
+        output: Option<OwnedFd>,
     ) -> Result<Key> {
         let key = self.slots.insert_with(|key| SideChannel {
             side: Side::resume(side, pid),
@@ -118,7 +118,9 @@ impl SideChannels {
             let token = Token::new(Source::Side, key);
             poll.add(&channel.side, token, Ready::READ)
                 .map_err(Error::system("epoll_ctl"))?;
-            channel.read_from(poll, output);
+            if let Some(output) = output {
+                channel.read_from(poll, output);
+            }
         }
         Ok(key)
     }

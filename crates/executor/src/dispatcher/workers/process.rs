@@ -144,9 +144,6 @@ impl WorkerProcess {
             .map_err(Error::system("epoll_ctl"))?;
         serving.watch(poll, self.key, Ready::READ);
         self.stage = Stage::Serving(serving);
-        if self.lane != Lane::Async {
-            self.set_mark();
-        }
         Ok(true)
     }
 
@@ -528,6 +525,13 @@ impl WorkerProcess {
             .map(|(growth, base)| base + growth);
         self.set_mark();
         self.peak_bytes.max(grown)
+    }
+
+    /// Its growth counts from now on; that of an async worker is not measured by its mark.
+    pub fn set_first_mark(&mut self) {
+        if self.lane != Lane::Async {
+            self.set_mark();
+        }
     }
 
     fn set_mark(&mut self) {

@@ -72,7 +72,13 @@ impl Processes {
     /// Those of [`WorkerProcess::adopt`].
     pub fn adopt(&mut self, poll: &Poll, slot: Slot, started: StartedWorker) -> Result<bool> {
         match self.get_mut(slot) {
-            Some(worker) => worker.adopt(poll, started),
+            Some(worker) => {
+                let is_adopted = worker.adopt(poll, started)?;
+                if is_adopted {
+                    worker.set_first_mark();
+                }
+                Ok(is_adopted)
+            }
             None => Ok(false),
         }
     }

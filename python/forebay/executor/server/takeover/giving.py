@@ -30,7 +30,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from forebay import _core
 from forebay.errors import BrokenError, ClosedError, Error
 from forebay.executor.server.takeover.moved import MovedWorker
-from forebay.executor.server.takeover.wire import PROTOCOL, RUNS_A_PACKET_MAX, Channel, Door
+from forebay.executor.server.takeover.wire import (
+    PROTOCOL,
+    RUNS_A_PACKET_MAX,
+    Acceptor,
+    Channel,
+)
 
 if TYPE_CHECKING:
     from forebay._core import Dispatcher
@@ -41,6 +46,15 @@ _log = logging.getLogger(__name__)
 
 BEGIN_S: Final = 5.0
 """For the first packet of a server that asks."""
+
+SECOND_S: Final = 0.2
+"""The same, while another server is at it."""
+
+REMADE_MS: Final = 10_000
+"""Between two looks whether the socket was removed."""
+
+REST_MS: Final = 1_000
+"""After an asker that could not be answered."""
 
 LOOK_S: Final = 0.02
 """Between two looks whether something runs."""
@@ -119,7 +133,7 @@ class Given(NamedTuple):
             for facts, descriptors in self.workers:
                 runs = facts["runs"]
                 first = facts | {"runs": runs[:RUNS_A_PACKET_MAX]}
-                self.channel.send("worker", descriptors, worker=first)
+                self.channel.send("worker", tuple(descriptors), worker=first)
                 for start in range(RUNS_A_PACKET_MAX, len(runs), RUNS_A_PACKET_MAX):
                     self.channel.send("runs", runs=runs[start : start + RUNS_A_PACKET_MAX])
             self.channel.send("given", (lock, *self.clients), gateway=gateway)
@@ -188,13 +202,14 @@ class Giver:
     """
 
     def __init__(self, path: Path, dispatcher: Dispatcher, host: Host) -> None:
-        self._door = Door(path)
+        self._path = path
+        self._acceptor = Acceptor(path)
         self._dispatcher = dispatcher
         self._host = host
         self._ending = False
         self._woken, self._wake = os.pipe2(os.O_CLOEXEC)
         self._poll = select.poll()
-        for descriptor in (self._door.fileno(), self._woken):
+        for descriptor in (self._acceptor.fileno(), self._woken):
             self._poll.register(descriptor, select.POLLIN)
         self._thread = threading.Thread(target=self._run, name="forebay-takeover", daemon=True)
         self._thread.start()
@@ -207,7 +222,7 @@ class Giver:
         os.close(self._wake)
         self._thread.join()
         os.close(self._woken)
-        self._door.close()
+        self._acceptor.close()
 
     def _run(self) -> None:
         with contextlib.suppress(ClosedError, _Ending):  # the server ends by itself
@@ -216,10 +231,12 @@ class Giver:
 
     def _serve_one(self) -> bool:
         """Wait for a server that asks, and answer it; whether it was given the place."""
-        self._poll.poll()
+        self._poll.poll(REMADE_MS)
         self._check_ending()
         try:
-            channel = self._door.accept()
+            if self._acceptor.is_gone():
+                self._listen_again()
+            channel = self._acceptor.accept()
             with contextlib.ExitStack() as unless_given:
                 unless_given.callback(channel.close)
                 process = os.pidfd_open(channel.pid)
@@ -229,11 +246,26 @@ class Giver:
                     unless_given.pop_all()
                     self._host.given(Given(channel, process, *left))
                     return True
+        except BlockingIOError:
+            pass  # nobody asks
         except ClosedError:
             raise
-        except (OSError, Error, KeyError, TypeError) as error:
+        except (OSError, Error) as error:
             _log.warning("another server was to take the place of this one: %s", error)
+            self._rest()  # without a descriptor the next try would fail at once
         return False
+
+    def _listen_again(self) -> None:
+        """A clean-up of the runtime directory has removed the socket."""
+        self._poll.unregister(self._acceptor.fileno())
+        self._acceptor.close()
+        self._acceptor = Acceptor(self._path)
+        self._poll.register(self._acceptor.fileno(), select.POLLIN)
+
+    def _rest(self) -> None:
+        ending = select.poll()
+        ending.register(self._woken, select.POLLIN)
+        ending.poll(REST_MS)
 
     def _serve(self, channel: Channel) -> tuple[tuple[int, int], list[MovedWorker]] | None:
         """Give the place to who asks; None if it is refused."""
@@ -251,8 +283,8 @@ class Giver:
             within = self._heard(channel, None)
         try:
             self._dispatcher.pause(f"another server, process {channel.pid}, takes this one's place")
-            return self._give(channel, within["within_s"])
-        except Error as error:
+            return self._give(channel, float(within.get("within_s", 0.0)))
+        except BaseException as error:
             with contextlib.suppress(ClosedError):
                 self._dispatcher.pause(None)
             with contextlib.suppress(BrokenError):
@@ -263,6 +295,8 @@ class Giver:
         until = time.monotonic() + within_s
         told: dict[str, Any] = {}
         while waits := self._waits():
+            if why := self._host.unwilling():
+                raise BrokenError(why, delivered="no")
             if waits != told:
                 channel.send("waits", **waits)
                 told = waits
@@ -297,17 +331,17 @@ class Giver:
         finally:
             self._poll.unregister(channel)
         self._check_ending()
-        if self._door.fileno() in ready:
+        if self._acceptor.fileno() in ready:
             self._refuse_another(channel.pid)
         packet = channel.receive(0)
         return None if packet is None else packet.told
 
     def _refuse_another(self, pid: int) -> None:
         with contextlib.suppress(OSError, BrokenError):
-            other = self._door.accept()
+            other = self._acceptor.accept()
             with contextlib.closing(other):
                 # Read first: a close with something unread would lose the answer.
-                other.expect("begin", BEGIN_S)
+                other.expect("begin", SECOND_S)
                 other.send("refused", why=f"process {pid} takes its place already")
 
     def _waits(self) -> dict[str, Any]:

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from forebay.errors import ClosedError
 from forebay.executor.server.worker_group import Death
 
-MovedWorker = tuple[dict[str, Any], tuple[int, int, int, int]]
-"""The facts of a worker; its connection, its pidfd, its side socket, its output."""
+MovedWorker = tuple[dict[str, Any], list[int]]
+"""The facts of a worker; its connection, its pidfd, its side socket, its output if it has one."""
+
+
+def aged(workers: list[MovedWorker]) -> list[MovedWorker]:
+    """The same, with the time that has passed since `stamp` counted to their runs."""
+    passed = [int((time.monotonic() - facts["at"]) * 1000) for facts, _ in workers]
+    return [
+        (facts | {"runs": [[*run[:3], run[3] + ms] for run in facts["runs"]]}, descriptors)
+        for ms, (facts, descriptors) in zip(passed, workers, strict=True)
+    ]
+
+
+def stamp(workers: list[MovedWorker]) -> None:
+    """Note when they were given; the clock is the same in all processes of the machine."""
+    for facts, _ in workers:
+        facts["at"] = time.monotonic()
 
 
 class Parent(Protocol):
@@ -40,6 +57,8 @@ class MovedWorkers:
         self.pids = {slot: int(facts["pid"]) for slot, (facts, _) in enumerate(workers)}
         """Processes of those that live, by their slot."""
         self._parent = parent
+        self._lock = threading.Lock()
+        """Of what follows."""
         self._attends = False
         self._to_stop: list[int] = []
         """Workers that were asked to leave before the parent attends to that."""
@@ -54,16 +73,20 @@ class MovedWorkers:
                 died(slot, *death)
 
         self._parent.keep_until_ended(set(self._before), report)
-        self._attends = True
-        while self._to_stop:
-            self._parent.stop_kept(self._before[self._to_stop.pop()])
+        with self._lock:
+            self._attends = True
+            for slot in self._to_stop:
+                self._parent.stop_kept(self._before[slot])
 
     def stop(self, slot: int) -> None:
         """It was asked to leave: make sure that it does."""
-        if slot < len(self._before):
-            self._to_stop.append(slot)
-            while self._attends and self._to_stop:
-                self._parent.stop_kept(self._before[self._to_stop.pop()])
+        if slot >= len(self._before):
+            return
+        with self._lock:
+            if self._attends:
+                self._parent.stop_kept(self._before[slot])
+            else:
+                self._to_stop.append(slot)
 
     def close(self) -> None:
         """Have their parent end them."""

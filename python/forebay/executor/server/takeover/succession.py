@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from forebay.errors import BrokenError
 from forebay.executor.server.loading import Loaded, load
 from forebay.executor.server.takeover.giving import Given
-from forebay.executor.server.takeover.moved import MovedWorkers
+from forebay.executor.server.takeover.moved import MovedWorkers, stamp
 from forebay.executor.server.takeover.taking import Place, Predecessor
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from forebay.executor.server.supervisor import Supervisor
     from forebay.executor.wire.paths import StateLock
     from forebay.pool import Spec
+
+ENDED_S = 1.0
+"""For the other server to be seen to have ended, once its connection has."""
 
 END_S = 5.0
 """For a template that nobody has use for."""
@@ -95,7 +99,9 @@ class Succession:
     # From the server before.
 
     def take(self, spec: Spec[Any], *, start_timeout: float, within_s: float) -> Place | None:
-        """Import the application, then have the place; None: asked to stop meanwhile.
+        """Import the application, then have the place.
+
+        None: asked to stop meanwhile; or the other server has ended, and there is no place to take.
 
         Args:
             spec: of the application's workers.
@@ -113,7 +119,13 @@ class Succession:
         self._loaded = load(spec, start_timeout=start_timeout, is_asked_to_stop=is_asked_to_stop)
         if self._loaded is None:
             return None
-        place = self._predecessor.take(within_s, self._report, is_asked_to_stop)
+        try:
+            place = self._predecessor.take(within_s, self._report, is_asked_to_stop)
+        except BrokenError:
+            if not self._predecessor.has_ended(ENDED_S):
+                raise
+            self._predecessor = None  # nobody serves: this server begins as any
+            return None
         self.moved = None if place is None else self._predecessor.moved(place)
         return place
 
@@ -131,6 +143,7 @@ class Succession:
         predecessor, self._predecessor = self._predecessor, None
         if predecessor is not None:
             predecessor.taken()
+        dispatcher.begin()
         if self.moved is not None:
             self.moved.attend(dispatcher.worker_died)
 
@@ -153,6 +166,7 @@ class Succession:
         if given is None:
             return None
         told = {"pid": given.channel.pid}
+        stamp(given.workers)
         self._report("given", told)
         self.is_over = given.pass_on(
             kept.lock.fileno(), kept.gateway, lambda: self._report("taken", told)
@@ -167,12 +181,13 @@ class Succession:
         os.close(given.process)
         lock = os.dup(kept.lock.fileno())
         kept.lock.close()
-        self._retired.append(kept.services)
         if given.workers:
+            self._retired.append(kept.services)
             self.moved = MovedWorkers(given.workers, kept.supervisor)
         else:
             self.moved = None
             kept.supervisor.close()
+            kept.services.close()
         return Place(lock, given.clients, kept.gateway, given.workers)
 
     def _keep(self, given: Given, kept: Kept, drain_s: float) -> None:

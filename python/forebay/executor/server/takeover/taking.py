@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import threading
 import time
 from collections.abc import Callable
@@ -67,6 +68,7 @@ class Predecessor:
             channel.close()
             raise
         self.pid = channel.pid
+        self._process = os.pidfd_open(channel.pid)
         self.http: tuple[int, str] | None = (descriptors[0], told["url"]) if descriptors else None
         self.notify: str | None = told["notify"]
         self.watchdog_s: float | None = told["watchdog_s"]
@@ -97,9 +99,8 @@ class Predecessor:
                 elif packet.kind == "waits":
                     told("taking", {"pid": self.pid, "text": packet.told["text"]})
                 elif packet.kind == "worker":
-                    connection, process, side, output = packet.descriptors
                     unless_given.callback(close_all, packet.descriptors)
-                    workers.append((packet.told["worker"], (connection, process, side, output)))
+                    workers.append((packet.told["worker"], packet.descriptors))
                 elif packet.kind == "runs":
                     workers[-1][0]["runs"] += packet.told["runs"]
                 else:
@@ -116,13 +117,23 @@ class Predecessor:
         )
 
     def taken(self) -> None:
-        """Tell it that this server has the store and listens; it has left when this returns.
+        """Tell it that this server has the store; it has left, or ended, when this returns.
 
         Raises:
-            BrokenError: it is gone, and may have begun to serve again: this server must end.
+            BrokenError: it lives and may serve again: this server must end.
         """
-        self._channel.send("taken")
-        self._channel.expect("left", ANSWER_S)
+        try:
+            self._channel.send("taken")
+            self._channel.expect("left", ANSWER_S)
+        except BrokenError:
+            if not self.has_ended(ANSWER_S):
+                raise
+
+    def has_ended(self, within_s: float) -> bool:
+        """Whether its process ends in this time, in seconds."""
+        poll = select.poll()
+        poll.register(self._process, select.POLLIN)
+        return bool(poll.poll(within_s * 1000))
 
     def moved(self, place: Place) -> MovedWorkers | None:
         """The workers that it has given, whose parent it stays; None: there are none."""
@@ -133,6 +144,9 @@ class Predecessor:
     def close(self) -> None:
         """End the connection; without `taken` the other server serves on. Idempotent."""
         self._channel.close()
+        process, self._process = self._process, -1
+        if process >= 0:
+            os.close(process)
 
 
 class _DistantParent:

@@ -62,7 +62,7 @@ class Packet(NamedTuple):
 
 
 class Channel:
-    """The connection to the other server. One thread at a time.
+    """The connection to the other server. One thread receives; any thread sends.
 
     Args:
         connection: it is taken.
@@ -118,7 +118,7 @@ class Channel:
         if not self.wait(timeout):
             return None
         try:
-            packet, descriptors, _, _ = socket.recv_fds(
+            packet, descriptors, flags, _ = socket.recv_fds(
                 self._connection, PACKET_BYTES_MAX, DESCRIPTORS_MAX, socket.MSG_CMSG_CLOEXEC
             )
         except OSError as error:
@@ -126,10 +126,15 @@ class Channel:
         if not packet:
             raise self._gone("it has ended")
         try:
-            return Packet(json.loads(packet), descriptors)
-        except ValueError as error:
+            told = json.loads(packet)
+        except ValueError:
+            told = None
+        is_cut = flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC)
+        if is_cut or not isinstance(told, dict):
             close_all(descriptors)
-            raise self._gone(f"a packet is no JSON: {error}") from None
+            why = "no descriptor is left here" if is_cut else "a packet that is no JSON object"
+            raise self._gone(why)
+        return Packet(told, descriptors)
 
     def expect(self, kind: str, timeout: float) -> Packet:
         """The next packet, of this kind.
@@ -149,7 +154,10 @@ class Channel:
     def wait(self, timeout: float | None) -> bool:
         """Whether something has come in this time, in seconds; the end counts."""
         poll = select.poll()
-        poll.register(self._connection, select.POLLIN)
+        try:
+            poll.register(self._connection, select.POLLIN)
+        except ValueError:
+            raise self._gone("the connection is closed") from None
         return bool(poll.poll(None if timeout is None else timeout * 1000))
 
     def fileno(self) -> int:
@@ -166,7 +174,7 @@ class Channel:
         return BrokenError(f"the server in process {self.pid}: {why}", delivered="maybe")
 
 
-class Door:
+class Acceptor:
     """The socket at which a server is asked for its place, for this user alone.
 
     A file that has the name is replaced: the caller holds the lock of the state directory.
@@ -193,6 +201,10 @@ class Door:
     def accept(self) -> Channel:
         """Who asks; BrokenError if it is another user's process, OSError."""
         return Channel(self._socket.accept()[0])
+
+    def is_gone(self) -> bool:
+        """Whether its file was removed, so that nobody finds it."""
+        return not self._path.exists()
 
     def close(self) -> None:
         """Remove it, unless another server's is in its place. Idempotent."""
