@@ -15,7 +15,12 @@ from forebay.cli.exit_codes import code_of_signal
 from forebay.cli.output import note, say, say_json
 from forebay.cli.service.detach import Starter, detach
 from forebay.cli.service.protocol import Manager
-from forebay.cli.service.systemd import Systemd, inherited_http, passed_http
+from forebay.cli.service.systemd import (
+    Systemd,
+    inherited_http,
+    inherited_manager,
+    passed_http,
+)
 from forebay.cli.session import log
 from forebay.errors import Error
 
@@ -30,27 +35,19 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
         settings: of the executor, which are options of the same names.
     """
     from forebay.configuration import find_configuration
-    from forebay.executor._internal import (
-        Offer,
-        Server,
-        find_predecessor,
-        parse_target,
-        paths_of,
-    )
+    from forebay.executor._internal import Offer, Server, find_predecessor, parse_target, paths_of
 
     if options.detach:
         return detach(sys.argv[1:])
     starter = Starter.take()
-    options.unread = False
     arguments = {f"executor.{name}": getattr(options, name) for name in settings}
-    arguments["state_dir"] = options.state_dir
-    configuration = find_configuration(arguments)
-    options.log_format = log_format = configuration.value("log_format")
+    configuration = find_configuration(arguments | {"state_dir": options.state_dir})
+    options.log_format, options.unread = configuration.value("log_format"), False
     _begin_log(options, configuration.warnings)
     target = parse_target(options.target)
     state_dir = configuration.value("state_dir")
     with contextlib.ExitStack() as parts:
-        manager, predecessor, passed = Manager.take(), None, None
+        manager, predecessor = Manager.take(), None
         if options.takeover:
             predecessor = find_predecessor(paths_of(target, state_dir=state_dir))
         if predecessor is None:
@@ -58,8 +55,7 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
         else:
             parts.callback(predecessor.close)
             passed = inherited_http(options.http, predecessor)
-            if manager.address in (None, predecessor.notify):
-                manager = Manager(predecessor.notify, predecessor.watchdog_s)
+            manager = inherited_manager(manager, predecessor)
         gateway = None
         if options.http is not None:
             from forebay.cli.serve_http import Gateway
@@ -87,7 +83,7 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
             reloads=options.reload,
             state_dir=state_dir,
             http=None if gateway is None else gateway.url,
-            log_format=log_format,
+            log_format=options.log_format,
             hooks=configuration.hooks,
             predecessor=predecessor,
             offer=offer,

@@ -43,6 +43,7 @@ use crate::feed::{Exposition, Feed, FeedBounds};
 use crate::id::RequestId;
 use crate::logs::Logs;
 use crate::machine::Machine;
+use crate::request::Slot;
 use crate::secret::Secrets;
 use crate::store::{Answer, Fetched, StoreConfig};
 
@@ -108,7 +109,7 @@ impl Driver {
             clients.set_gateway(settings.gateway);
             clients.listen(&poll, path, settings.passed)?;
         }
-        let mut driver = Self {
+        let driver = Self {
             clock,
             cx: Context {
                 poll,
@@ -130,14 +131,27 @@ impl Driver {
             waits,
             closing: false,
         };
+        driver.go_on_with(slots, moved)
+    }
+
+    /// Go on with workers of the server before, once that has let go of them.
+    fn go_on_with(mut self, slots: Vec<Slot>, moved: Vec<MovedWorker>) -> Result<Self> {
         for (slot, worker) in slots.into_iter().zip(moved) {
-            moving::resume(&mut driver.workers, &mut driver.cx, slot, worker)?;
+            moving::resume(&mut self.workers, &mut self.cx, slot, worker)?;
         }
-        if waits {
+        if self.waits {
             let reason = "the server before gives its place";
-            driver.cx.machine.pause(now, Some(reason.into()));
+            self.cx.machine.pause(self.cx.now, Some(reason.into()));
         }
-        Ok(driver)
+        Ok(self)
+    }
+
+    /// The server before has let go of everything.
+    fn begin(&mut self) {
+        if std::mem::take(&mut self.waits) {
+            self.clients.own_socket();
+            self.cx.machine.pause(self.cx.now, None);
+        }
     }
 
     /// The clock of the turns.
@@ -322,16 +336,10 @@ impl Driver {
                 let _ = answer.send(());
             }
             Command::Begin(answer) => {
-                if std::mem::take(&mut self.waits) {
-                    clients.own_socket();
-                    cx.machine.pause(cx.now, None);
-                }
+                self.begin();
                 let _ = answer.send(());
             }
-            Command::Unmovable(answer) => {
-                let runs = self.unmovable();
-                let _ = answer.send(runs);
-            }
+            Command::Unmovable(answer) => drop(answer.send(self.unmovable())),
             Command::Give(within, given) => {
                 clients.shut(&cx.poll);
                 self.giving = Some(Giving::new(Instant::now() + within, given));
@@ -341,10 +349,7 @@ impl Driver {
                 self.take_parked(parked);
                 let _ = answer.send(());
             }
-            Command::Cordon(order, answer) => {
-                cx.cordon(order);
-                let _ = answer.send(());
-            }
+            Command::Cordon(order, answer) => drop(answer.send(cx.cordon(order))),
             Command::Uncordon(answer) => drop(answer.send(cx.uncordon())),
             Command::Gateway(pid, answer) => {
                 clients.set_gateway(pid);

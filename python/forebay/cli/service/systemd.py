@@ -221,3 +221,13 @@ def inherited_http(asked: str | None, predecessor: Predecessor) -> Passed | None
         return Passed(descriptor, HTTP)
     os.close(descriptor)
     return None
+
+
+def inherited_manager(own: Manager, predecessor: Predecessor) -> Manager:
+    """The service manager of the server whose place is taken, unless this one has another.
+
+    A command of the same unit has its manager's socket, and hears nothing of the watchdog.
+    """
+    if own.address in (None, predecessor.notify):
+        return Manager(predecessor.notify, predecessor.watchdog_s)
+    return own
