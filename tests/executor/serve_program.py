@@ -16,8 +16,8 @@ from forebay.errors import Error
 from forebay.executor.app.target import parse_target
 from forebay.executor.server import server
 from forebay.executor.server.server import Server
-from forebay.executor.server.takeover import giving
-from forebay.executor.server.takeover.taking import find_predecessor
+from forebay.executor.server.takeover import handover
+from forebay.executor.server.takeover.predecessor import find_predecessor
 from forebay.executor.wire.paths import paths_of
 
 
@@ -54,7 +54,7 @@ def main() -> int:
     log_format = settings.pop("log_format", None)
     pool = find_configuration({"pool.max_size": settings.pop("pool_max_size", None)}).pool
     hooks = _hooks(settings) if "hooks" in settings else ()
-    giving.TAKE_S = settings.pop("take_s", giving.TAKE_S)
+    handover.TAKE_S = settings.pop("take_s", handover.TAKE_S)
     takes_over = settings.pop("takeover", False)
     if "retention_every_ms" in settings:
         _look_often(settings.pop("retention_every_ms"))

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_executor::dispatcher::{Dispatcher, Given, Order, Settings, StartedWorker, Waited};
+use forebay_executor::dispatcher::{Dispatcher, Handover, Order, Settings, StartedWorker, Waited};
 use forebay_executor::id::RequestId;
 use forebay_executor::machine::Policy;
 use forebay_executor::message::{Reader, Value, Writer};
@@ -76,7 +76,7 @@ fn dispatcher_of(
 }
 
 /// A dispatcher at the socket that another one has given.
-fn successor(directory: &Path, given: Given) -> Dispatcher {
+fn successor(directory: &Path, given: Handover) -> Dispatcher {
     let dispatcher = start(MANIFEST, directory, Some(given), |_| ());
     dispatcher.begin().expect("open");
     dispatcher
@@ -85,7 +85,7 @@ fn successor(directory: &Path, given: Given) -> Dispatcher {
 fn start(
     manifest: &str,
     directory: &Path,
-    passed: Option<Given>,
+    passed: Option<Handover>,
     change: impl FnOnce(&mut StoreConfig),
 ) -> Dispatcher {
     let policy = Policy {

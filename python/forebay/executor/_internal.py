@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from forebay.executor.server.rows import now_ms as now_ms
     from forebay.executor.server.rows import rfc3339 as rfc3339
     from forebay.executor.server.server import Server as Server
-    from forebay.executor.server.takeover.giving import Offer as Offer
-    from forebay.executor.server.takeover.taking import Predecessor as Predecessor
-    from forebay.executor.server.takeover.taking import find_predecessor as find_predecessor
+    from forebay.executor.server.takeover.handover import Offer as Offer
+    from forebay.executor.server.takeover.predecessor import Predecessor as Predecessor
+    from forebay.executor.server.takeover.predecessor import find_predecessor as find_predecessor
     from forebay.executor.wire.array_layout import MAGIC as MAGIC
     from forebay.executor.wire.array_layout import START as START
     from forebay.executor.wire.array_layout import head_bytes as head_bytes
@@ -81,8 +81,8 @@ __getattr__, __dir__ = lazy(
         "client.token": ("token_for",),
         "server.rows": ("now_ms", "rfc3339"),
         "server.server": ("Server",),
-        "server.takeover.giving": ("Offer",),
-        "server.takeover.taking": ("Predecessor", "find_predecessor"),
+        "server.takeover.handover": ("Offer",),
+        "server.takeover.predecessor": ("Predecessor", "find_predecessor"),
         "wire.array_layout": ("MAGIC", "START", "head_bytes", "padding"),
         "wire.codec": ("ARRAY", "ARRAY_BESIDE", "decode", "encode"),
         "wire.frames": ("Message", "message", "returned", "submission", "value_of"),

@@ -30,7 +30,7 @@ use crate::dispatcher::clients::Clients;
 use crate::dispatcher::commits::Commits;
 use crate::dispatcher::commits::purpose::Purpose;
 use crate::dispatcher::context::Context;
-use crate::dispatcher::giving::{Given, Giving, MovedWorker};
+use crate::dispatcher::handover::{Handover, MovedWorker, PendingHandover};
 use crate::dispatcher::poll::{Poll, Ready, Source, Token, watch_only};
 use crate::dispatcher::reload::{Parked, Reload};
 use crate::dispatcher::settings::Settings;
@@ -60,7 +60,7 @@ pub(super) struct Driver {
     commands: Vec<Command>,
     answers: Vec<Answer>,
     actions: Vec<Action>,
-    giving: Option<Giving>,
+    giving: Option<PendingHandover>,
     /// Another server has given its sockets and workers, and may have to go on with them: until [`Command::Begin`] nobody
     /// is accepted and nothing of a worker is read.
     waits: bool,
@@ -265,7 +265,7 @@ impl Driver {
             self.clients.deadline(),
             self.supervisor.deadline(),
             self.commits.deadline(),
-            self.giving.as_ref().map(Giving::until),
+            self.giving.as_ref().map(PendingHandover::until),
         ];
         let others = others.into_iter().flatten();
         let others = others.map(|at| at.saturating_duration_since(now));
@@ -342,7 +342,7 @@ impl Driver {
             Command::Unmovable(answer) => drop(answer.send(self.unmovable())),
             Command::Give(within, given) => {
                 clients.shut(&cx.poll);
-                self.giving = Some(Giving::new(Instant::now() + within, given));
+                self.giving = Some(PendingHandover::new(Instant::now() + within, given));
             }
             Command::Hold(reason, answer) => {
                 let parked = reload.hold(cx, reason);
@@ -593,11 +593,11 @@ impl Driver {
 }
 
 /// What the next server is to have. On an error nobody has let go of anything.
-fn give(cx: &Context, clients: &mut Clients, workers: &mut Workers) -> Result<Given> {
+fn give(cx: &Context, clients: &mut Clients, workers: &mut Workers) -> Result<Handover> {
     let moved = moving::duplicate(workers, cx)?;
     let clients = clients.give_listener()?;
     moving::leave(workers, &cx.poll, &moved);
-    Ok(Given {
+    Ok(Handover {
         clients,
         workers: moved,
     })

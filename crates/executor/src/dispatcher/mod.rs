@@ -8,7 +8,7 @@ mod clients;
 mod commits;
 mod context;
 mod driver;
-mod giving;
+mod handover;
 pub mod limit;
 mod poll;
 mod rebinding;
@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use forebay_base::Refused;
 
-pub use giving::{Given, MovedRun, MovedWorker};
+pub use handover::{Handover, MovedRun, MovedWorker};
 pub use settings::Settings;
 pub use supervisor::mailbox::{Mailbox, Waited};
 pub use supervisor::protocol::{AdminCall, Finished, FinishedKind, Order, StartedWorker};
@@ -172,7 +172,7 @@ impl Dispatcher {
     /// # Errors
     /// `Config`: a run cannot go over now, or not everything was on disk in time, and the dispatcher goes on, paused;
     /// `System`, `Transport`: there is no descriptor left; `Closed`.
-    pub fn give(&self, within: Duration) -> Result<Given> {
+    pub fn give(&self, within: Duration) -> Result<Handover> {
         let given = self.request(|given| Command::Give(within, given))??;
         self.close(); // it closes by itself: its store is free once the thread has ended
         Ok(given)

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::dispatcher::giving::MovedWorker;
+use crate::dispatcher::handover::MovedWorker;
 use crate::dispatcher::limit::ARGUMENTS_BYTES_MAX;
 use crate::gauge::Limits;
 use crate::limit::LOG_BYTES_MAX;

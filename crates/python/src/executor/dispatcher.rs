@@ -99,7 +99,7 @@ impl PyDispatcher {
         Ok(py.detach(|| self.core.unmovable())?)
     }
 
-    fn give<'py>(&self, py: Python<'py>, within: f64) -> Result<moved::Given<'py>> {
+    fn give<'py>(&self, py: Python<'py>, within: f64) -> Result<moved::HandoverSeen<'py>> {
         let within = Duration::try_from_secs_f64(within).unwrap_or(Duration::MAX);
         let given = py.detach(|| self.core.give(within))?;
         Ok(moved::given(py, given)?)

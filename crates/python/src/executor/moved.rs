@@ -15,13 +15,13 @@ use crate::sys::descriptor::take;
 pub type Moved<'py> = (Bound<'py, PyDict>, Vec<RawFd>);
 
 /// The socket of the clients and its lock; the workers.
-pub type Given<'py> = ([RawFd; 2], Vec<Moved<'py>>);
+pub type HandoverSeen<'py> = ([RawFd; 2], Vec<Moved<'py>>);
 
 /// A call, its request, the number of the run, how long it has run.
 type Run = [u64; 4];
 
 /// What a dispatcher has given: the socket of the clients with its lock, and the workers. All descriptors are Python's.
-pub fn given(py: Python<'_>, given: dispatcher::Given) -> PyResult<Given<'_>> {
+pub fn given(py: Python<'_>, given: dispatcher::Handover) -> PyResult<HandoverSeen<'_>> {
     let clients = given.clients.map(IntoRawFd::into_raw_fd);
     let workers = given.workers.into_iter().map(|worker| moved(py, worker));
     Ok((clients, workers.collect::<PyResult<_>>()?))

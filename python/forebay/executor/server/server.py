@@ -36,10 +36,10 @@ from forebay.executor.server.rows import Rows, rfc3339
 from forebay.executor.server.services import Services
 from forebay.executor.server.settings import settings_of
 from forebay.executor.server.supervisor import Supervisor
-from forebay.executor.server.takeover.giving import Given, Giver, Offer
+from forebay.executor.server.takeover.handover import Handover, HandoverListener, Offer
 from forebay.executor.server.takeover.moved import aged
+from forebay.executor.server.takeover.predecessor import Inherited, Predecessor
 from forebay.executor.server.takeover.succession import Kept, Succession
-from forebay.executor.server.takeover.taking import Place, Predecessor
 from forebay.executor.wire.paths import Notice, Running, ServerPaths, StateLock, paths_of
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class Server:
             raise InternalError(f"the server ended by a fault: {self._fault!r}") from self._fault
         return number
 
-    def _run_once(self, place: Place | None) -> None:
+    def _run_once(self, place: Inherited | None) -> None:
         """Serve until the end, or until the place is given to another server."""
         with contextlib.ExitStack() as parts:
             dispatcher, supervisor = self._build(parts, place)
@@ -284,7 +284,7 @@ class Server:
     # Its parts.
 
     def _build(
-        self, parts: contextlib.ExitStack, place: Place | None
+        self, parts: contextlib.ExitStack, place: Inherited | None
     ) -> tuple[_core.Dispatcher, Supervisor]:
         """Make the parts; `parts` closes them in the reverse order."""
         paths = self.paths
@@ -311,11 +311,11 @@ class Server:
         rows = Rows(_core.StoreReader(str(paths.state)))
         self._admin = Admin(dispatcher, rows, self)
         parts.callback(self._take_notice_back)
-        giver = Giver(paths.takeover_socket, dispatcher, self)
-        parts.callback(giver.close)
+        listener = HandoverListener(paths.takeover_socket, dispatcher, self)
+        parts.callback(listener.close)
         return dispatcher, supervisor
 
-    def _dispatch(self, parts: contextlib.ExitStack, place: Place | None) -> _core.Dispatcher:
+    def _dispatch(self, parts: contextlib.ExitStack, place: Inherited | None) -> _core.Dispatcher:
         """Make the dispatcher, and what calls hooks."""
         config = self._config
         settings = settings_of(
@@ -498,7 +498,7 @@ class Server:
         if not self._succession.is_given:
             self._lock.close()
 
-    def _pass_on(self) -> Place | None:
+    def _pass_on(self) -> Inherited | None:
         """Give the place to who asked for it; what to serve with again, if that has failed."""
         if not self._succession.is_given or self._supervisor is None:
             return None
@@ -513,7 +513,7 @@ class Server:
         self._draining = False
         return place
 
-    # For a server that asks for its place; called in the giver's thread.
+    # For a server that asks for its place; called in the listener's thread.
 
     def unwilling(self) -> str | None:
         """Why it cannot be replaced now."""
@@ -529,7 +529,7 @@ class Server:
         assert self._supervisor is not None
         self._supervisor.keep(keeps)
 
-    def given(self, given: Given) -> None:
+    def given(self, given: Handover) -> None:
         """Its dispatcher has closed; `run` goes on with that."""
         self._succession.given(given)
         self._over.set()

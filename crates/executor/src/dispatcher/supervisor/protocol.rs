@@ -10,7 +10,7 @@ use std::time::Duration;
 use forebay_transport::calls::Connection;
 
 use crate::dispatcher::audit::AuditLine;
-use crate::dispatcher::giving::Given;
+use crate::dispatcher::handover::Handover;
 use crate::error::{Refusal, Result};
 use crate::feed::{Exposition, Happening};
 use crate::id::RequestId;
@@ -79,7 +79,7 @@ pub enum Command {
     /// How many requests run that cannot go over to another server now.
     Unmovable(Sender<usize>),
     /// Give the clients' socket and the workers away, at most after this time.
-    Give(Duration, Sender<Result<Given>>),
+    Give(Duration, Sender<Result<Handover>>),
     /// Take no submissions, as this one asks; at the time of the turn.
     Cordon(CordonOrder, Sender<()>),
     /// Take submissions again; whether there was a cordon.

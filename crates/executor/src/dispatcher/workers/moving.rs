@@ -9,7 +9,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::dispatcher::context::Context;
-use crate::dispatcher::giving::{MovedRun, MovedWorker};
+use crate::dispatcher::handover::{MovedRun, MovedWorker};
 use crate::dispatcher::poll::Poll;
 use crate::dispatcher::workers::Workers;
 use crate::dispatcher::workers::process::WorkerProcess;

@@ -16,7 +16,7 @@ use forebay_transport::stream::Socket;
 use forebay_transport::wire::{Codec, Role};
 use rustix::process::{Signal, pidfd_send_signal};
 
-use crate::dispatcher::giving::MovedRun;
+use crate::dispatcher::handover::MovedRun;
 use crate::dispatcher::limit::{DEATH_REPORT_MS, GROWTH_RUN_MS, HALF_DEAD_MS};
 use crate::dispatcher::poll::{Poll, Ready, Source, Token};
 use crate::dispatcher::supervisor::protocol::StartedWorker;

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from forebay.errors import BrokenError
 from forebay.executor.server.loading import Loaded, load
-from forebay.executor.server.takeover.giving import Given
+from forebay.executor.server.takeover.handover import Handover
 from forebay.executor.server.takeover.moved import MovedWorkers, stamp
-from forebay.executor.server.takeover.taking import Place, Predecessor
+from forebay.executor.server.takeover.predecessor import Inherited, Predecessor
 
 if TYPE_CHECKING:
     from forebay._core import Dispatcher
@@ -72,7 +72,7 @@ class Succession:
         self._owner = owner
         self._report = report
         self._loaded: Loaded | None = None
-        self._given: Given | None = None
+        self._given: Handover | None = None
         self._retired: list[Services] = []
         """Those from before a take-over that has failed: workers may have leased some."""
         self.moved: MovedWorkers | None = None
@@ -98,7 +98,7 @@ class Succession:
 
     # From the server before.
 
-    def take(self, spec: Spec[Any], *, start_timeout: float, within_s: float) -> Place | None:
+    def take(self, spec: Spec[Any], *, start_timeout: float, within_s: float) -> Inherited | None:
         """Import the application, then have the place.
 
         None: asked to stop meanwhile; or the other server has ended, and there is no place to take.
@@ -147,13 +147,13 @@ class Succession:
         if self.moved is not None:
             self.moved.attend(dispatcher.worker_died)
 
-    # To the server after; `given` comes from the giver's thread.
+    # To the server after; `given` comes from the listener's thread.
 
-    def given(self, given: Given) -> None:
+    def given(self, given: Handover) -> None:
         """The dispatcher has closed; `pass_on` follows."""
         self._given = given
 
-    def pass_on(self, kept: Kept, drain_s: float) -> Place | None:
+    def pass_on(self, kept: Kept, drain_s: float) -> Inherited | None:
         """Give the place to who asked for it; what to serve with again, if that has failed.
 
         Blocks until the other server serves and no worker or lease needs this one any more.
@@ -188,9 +188,9 @@ class Succession:
             self.moved = None
             kept.supervisor.close()
             kept.services.close()
-        return Place(lock, given.clients, kept.gateway, given.workers)
+        return Inherited(lock, given.clients, kept.gateway, given.workers)
 
-    def _keep(self, given: Given, kept: Kept, drain_s: float) -> None:
+    def _keep(self, given: Handover, kept: Kept, drain_s: float) -> None:
         """Be the parent of the workers that went over, and lend what they have leased."""
         until = time.monotonic() + drain_s
         services, asked = kept.services, self._owner.stops()

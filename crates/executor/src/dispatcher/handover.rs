@@ -1,4 +1,4 @@
-//! Giving the clients' socket and the workers to another server. The design note is the page
+//! PendingHandover the clients' socket and the workers to another server. The design note is the page
 //! `docs/concepts/executor/takeover.md`.
 //!
 //! Each client's receiving side is shut, so that it knows of each of its calls whether it was read. What was read is
@@ -17,7 +17,7 @@ use crate::request::{Lane, Slot};
 
 /// What a dispatcher leaves to the next one.
 #[derive(Debug)]
-pub struct Given {
+pub struct Handover {
     /// The socket of the clients and its lock.
     pub clients: [OwnedFd; 2],
     pub workers: Vec<MovedWorker>,
@@ -64,13 +64,13 @@ impl MovedWorker {
 }
 
 /// What is being given away.
-pub struct Giving {
+pub struct PendingHandover {
     until: Instant,
-    given: Sender<Result<Given>>,
+    given: Sender<Result<Handover>>,
 }
 
-impl Giving {
-    pub fn new(until: Instant, given: Sender<Result<Given>>) -> Self {
+impl PendingHandover {
+    pub fn new(until: Instant, given: Sender<Result<Handover>>) -> Self {
         Self { until, given }
     }
 
@@ -80,7 +80,7 @@ impl Giving {
     }
 
     /// Tell the caller what has come of it; dropped if it no longer waits.
-    pub fn end(self, given: Result<Given>) {
+    pub fn end(self, given: Result<Handover>) {
         let _ = self.given.send(given);
     }
 }

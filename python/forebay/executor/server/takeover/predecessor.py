@@ -27,7 +27,7 @@ LOOK_S: Final = 0.1
 """Between two looks whether this server is to end."""
 
 
-class Place(NamedTuple):
+class Inherited(NamedTuple):
     """What a server listens with, whose owner takes all of them.
 
     Attributes:
@@ -78,7 +78,7 @@ class Predecessor:
         within_s: float,
         told: Callable[[str, dict[str, Any]], None],
         is_asked_to_stop: Callable[[], bool],
-    ) -> Place | None:
+    ) -> Inherited | None:
         """Wait until it has given its place; None if this server is asked to stop meanwhile.
 
         Args:
@@ -107,7 +107,7 @@ class Predecessor:
                     self._refused(packet)
             unless_given.pop_all()
         lock, *clients = packet.descriptors
-        return Place(lock, (clients[0], clients[1]), packet.told["gateway"], workers)
+        return Inherited(lock, (clients[0], clients[1]), packet.told["gateway"], workers)
 
     def _refused(self, packet: Packet) -> None:
         close_all(packet.descriptors)
@@ -135,7 +135,7 @@ class Predecessor:
         poll.register(self._process, select.POLLIN)
         return bool(poll.poll(within_s * 1000))
 
-    def moved(self, place: Place) -> MovedWorkers | None:
+    def moved(self, place: Inherited) -> MovedWorkers | None:
         """The workers that it has given, whose parent it stays; None: there are none."""
         if not place.workers:
             return None

@@ -88,7 +88,7 @@ class Offer:
 
 
 class Host(Protocol):
-    """The server whose place is asked for. Called in the giver's thread."""
+    """The server whose place is asked for. Called in the listener's thread."""
 
     def offer(self) -> Offer:
         """What it has for the next one."""
@@ -102,11 +102,11 @@ class Host(Protocol):
     def keep_workers(self, keeps: bool) -> None:
         """Whether its workers live on when its dispatcher has closed."""
 
-    def given(self, given: Given) -> None:
+    def given(self, given: Handover) -> None:
         """Its dispatcher has closed, and what it listened with is to be passed on."""
 
 
-class Given(NamedTuple):
+class Handover(NamedTuple):
     """What a closed dispatcher leaves, and who is to have it.
 
     Attributes:
@@ -192,7 +192,7 @@ class Given(NamedTuple):
             ended.poll()
 
 
-class Giver:
+class HandoverListener:
     """Answers servers that ask for this one's place, in a thread of its own.
 
     Args:
@@ -207,9 +207,9 @@ class Giver:
         self._dispatcher = dispatcher
         self._host = host
         self._ending = False
-        self._woken, self._wake = os.pipe2(os.O_CLOEXEC)
+        self._wake, self._woken = os.pipe2(os.O_CLOEXEC)
         self._poll = select.poll()
-        for descriptor in (self._acceptor.fileno(), self._woken):
+        for descriptor in (self._acceptor.fileno(), self._wake):
             self._poll.register(descriptor, select.POLLIN)
         self._thread = threading.Thread(target=self._run, name="forebay-takeover", daemon=True)
         self._thread.start()
@@ -219,9 +219,9 @@ class Giver:
         if self._ending:
             return
         self._ending = True
-        os.close(self._wake)
-        self._thread.join()
         os.close(self._woken)
+        self._thread.join()
+        os.close(self._wake)
         self._acceptor.close()
 
     def _run(self) -> None:
@@ -244,7 +244,7 @@ class Giver:
                 left = self._serve(channel)
                 if left is not None:
                     unless_given.pop_all()
-                    self._host.given(Given(channel, process, *left))
+                    self._host.given(Handover(channel, process, *left))
                     return True
         except BlockingIOError:
             pass  # nobody asks
@@ -264,7 +264,7 @@ class Giver:
 
     def _rest(self) -> None:
         ending = select.poll()
-        ending.register(self._woken, select.POLLIN)
+        ending.register(self._wake, select.POLLIN)
         ending.poll(REST_MS)
 
     def _serve(self, channel: Channel) -> tuple[tuple[int, int], list[MovedWorker]] | None:
