@@ -184,7 +184,8 @@ def test_many_of_one_event_loop_go_over_together(scene: Scene) -> None:
     scene.gate.touch()
     (pid,) = {request.result(timeout=20) for request in requests}
     assert late.result(timeout=20) != pid
-    assert "".join(requests[7].logs()) == "before\nafter\n"
+    logs = {"".join(request.logs()) for request in requests[::100]}
+    assert logs == {"before\nafter\n"}
     assert scene.old.ended() == 0
     wait_gone(pid)
 

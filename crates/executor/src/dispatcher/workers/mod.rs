@@ -231,8 +231,9 @@ impl Workers {
             self.accept_sides(cx, clients);
         }
         match self.processes.get(slot) {
-            // It has begun its next run, and its pipe was empty when it replied: what is there now belongs to that run.
-            Some(worker) if worker.has_runs() => {
+            // It has begun its next run, and its pipe was empty when it replied: what is there now belongs to that run. Of
+            // an event loop's runs a thousand may end at once, and each record names its own.
+            Some(worker) if worker.has_runs() && !worker.is_async() => {
                 if let Some(key) = worker.side() {
                     self.read_side(cx, clients, key);
                 }
