@@ -16,7 +16,7 @@ from forebay.errors import Error
 from forebay.executor.app.target import parse_target
 from forebay.executor.server import server
 from forebay.executor.server.server import Server
-from forebay.executor.server.takeover import handover
+from forebay.executor.server.takeover import handover, predecessor
 from forebay.executor.server.takeover.predecessor import find_predecessor
 from forebay.executor.wire.paths import paths_of
 
@@ -55,12 +55,14 @@ def main() -> int:
     pool = find_configuration({"pool.max_size": settings.pop("pool_max_size", None)}).pool
     hooks = _hooks(settings) if "hooks" in settings else ()
     handover.TAKE_S = settings.pop("take_s", handover.TAKE_S)
+    handover.END_S = settings.pop("end_s", handover.END_S)
+    predecessor.ANSWER_S = settings.pop("answer_s", predecessor.ANSWER_S)
     takes_over = settings.pop("takeover", False)
     if "retention_every_ms" in settings:
         _look_often(settings.pop("retention_every_ms"))
     try:
         target = parse_target(sys.argv[1])
-        predecessor = find_predecessor(paths_of(target)) if takes_over else None
+        before = find_predecessor(paths_of(target)) if takes_over else None
         server = Server(
             target,
             ExecutorConfig(**settings),
@@ -69,7 +71,7 @@ def main() -> int:
             ends_when_idle=ends_when_idle,
             log_format=log_format,
             hooks=hooks,
-            predecessor=predecessor,
+            predecessor=before,
             report=_print,
         )
         return server.run()

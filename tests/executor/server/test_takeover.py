@@ -216,7 +216,7 @@ def test_a_successor_that_fails_with_the_place_leaves_it_to_the_old_server(
     tmp_path: Path, hangs_s: int
 ) -> None:
     """It starts its parts anew, once the other one has certainly ended; what runs goes on."""
-    serving = Serving(tmp_path, APP, take_s=1.0)
+    serving = Serving(tmp_path, APP, take_s=1.0, end_s=1.0)
     gate = tmp_path / "gate"
     with serving:
         with serving.caller() as caller:
@@ -332,7 +332,7 @@ def test_without_descriptors_it_keeps_its_place_and_its_cores(tmp_path: Path) ->
             few = len(os.listdir(f"/proc/{serving.pid}/fd"))
             before = resource.prlimit(serving.pid, resource.RLIMIT_NOFILE)
             resource.prlimit(serving.pid, resource.RLIMIT_NOFILE, (few, before[1]))
-            successor = serving.replace(ready=False)
+            successor = serving.replace(ready=False, answer_s=3.0)
             used = cpu_s(serving.pid)
             successor.hear("error", 30)
             assert cpu_s(serving.pid) - used < 1.0
