@@ -180,6 +180,7 @@ def main() -> Iterator[dict[str, Any]]:
     names = vars(sys.modules["__main__"])
     before = dict(names)
     names["VERSION"] = 1
+    names["__name__"] = "__main__"  # whatever a test before has made of it
     exec(RESETTING, names)
     yield names
     names.clear()

@@ -106,7 +106,7 @@ impl Driver {
         let audit = state.as_deref().map(AuditLog::new);
         let mut clients = Clients::new(logs, audit, settings.arguments_bytes_max);
         if let Some(path) = &settings.socket {
-            clients.set_gateway(settings.gateway);
+            clients.inherit_gateway(settings.gateway);
             clients.listen(&poll, path, settings.passed)?;
         }
         let driver = Self {

@@ -218,7 +218,7 @@ class Server:
 
         None: there is no gateway, and whoever gets its number next is none.
 
-        In force when this returns, for the connections that it makes from now on; any thread.
+        In force when this returns; any thread.
         """
         self._gateway = pid
         if self._dispatcher is not None:

@@ -1,6 +1,7 @@
 //! One client: its connection, its unanswered calls, what it still may fetch.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::num::NonZeroI32;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -65,8 +66,10 @@ pub struct Input {
 pub struct Client {
     connection: Connection,
     key: Key,
-    /// It was the gateway when it connected.
-    is_gateway: bool,
+    /// Its process when it connected, as far as it can be seen from here.
+    pid: Option<NonZeroI32>,
+    /// It is the gateway of the server before, which has ended.
+    is_former_gateway: bool,
     watched: Ready,
     touched: bool,
     reading: Reading,
@@ -95,11 +98,16 @@ pub struct Client {
 
 /// Its connection.
 impl Client {
-    pub fn new(connection: Connection, key: Key, is_gateway: bool) -> Self {
+    pub fn new(
+        connection: Connection,
+        key: Key,
+        (pid, is_former_gateway): (Option<NonZeroI32>, bool),
+    ) -> Self {
         Self {
             connection,
             key,
-            is_gateway,
+            pid,
+            is_former_gateway,
             watched: Ready::default(),
             touched: false,
             reading: Reading::On,
@@ -120,9 +128,14 @@ impl Client {
         &self.connection
     }
 
-    /// Whether it was the gateway when it connected.
-    pub fn is_gateway(&self) -> bool {
-        self.is_gateway
+    /// Its process when it connected, as far as it can be seen from here.
+    pub fn pid(&self) -> Option<NonZeroI32> {
+        self.pid
+    }
+
+    /// Whether it is the gateway of the server before.
+    pub fn is_former_gateway(&self) -> bool {
+        self.is_former_gateway
     }
 
     /// Wait for its first call.
@@ -462,7 +475,7 @@ mod tests {
             index: 0,
             generation: 0,
         };
-        (Client::new(connection, key, false), theirs)
+        (Client::new(connection, key, (None, false)), theirs)
     }
 
     fn ask(client: &mut Client, call: u64) {

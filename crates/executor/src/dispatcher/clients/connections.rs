@@ -45,6 +45,8 @@ pub struct Connections {
     refusals: Refusals,
     /// The gateway's process, while there is one.
     gateway: Option<NonZeroI32>,
+    /// That of the server before.
+    former: Option<NonZeroI32>,
 }
 
 impl Connections {
@@ -145,15 +147,25 @@ impl Connections {
         listener.give().map_err(Error::Transport)
     }
 
-    /// Take connections that this process makes from now on for the gateway's.
+    /// Take connections of this process for the gateway's, also those that it has when another one is set: it is the
+    /// gateway of the server before, and ends what it has begun.
+    pub fn inherit_gateway(&mut self, pid: Option<NonZeroI32>) {
+        self.former = pid;
+        self.gateway = pid;
+    }
+
+    /// Take connections of this process for the gateway's, and those of another one no longer.
     pub fn set_gateway(&mut self, pid: Option<NonZeroI32>) {
         self.gateway = pid;
     }
 
-    /// Whether a client is the gateway, or was when it connected: one that is replaced ends what it has begun. The
-    /// kernel's word for its process is compared, not its own.
+    /// Whether a client is the gateway: the kernel's word for its process is compared, not its own.
     pub fn is_gateway(&self, key: Key) -> bool {
-        self.slots.get(key).is_some_and(Client::is_gateway)
+        let client = self.slots.get(key);
+        client.is_some_and(|client| {
+            let is_current = self.gateway.is_some() && client.pid() == self.gateway;
+            is_current || client.is_former_gateway()
+        })
     }
 
     pub fn get_mut(&mut self, key: Key) -> Option<&mut Client> {
@@ -423,8 +435,8 @@ impl Connections {
             return None;
         }
         let connection = connection(socket)?;
-        let is_gateway = pid.is_some() && pid == self.gateway;
-        let insert = |key| Client::new(connection, key, is_gateway);
+        let is_former = pid.is_some() && pid == self.former && pid == self.gateway;
+        let insert = |key| Client::new(connection, key, (pid, is_former));
         let key = self.slots.insert_with(insert);
         let client = self.slots.get_mut(key)?;
         client.begin(poll);

@@ -73,6 +73,11 @@ impl Clients {
         self.connections.listen(poll, path, passed)
     }
 
+    /// Take the connections of this process for the gateway's, which is that of the server before.
+    pub fn inherit_gateway(&mut self, pid: Option<NonZeroI32>) {
+        self.connections.inherit_gateway(pid);
+    }
+
     /// Take the connections of this process for the gateway's.
     pub fn set_gateway(&mut self, pid: Option<NonZeroI32>) {
         self.connections.set_gateway(pid);
