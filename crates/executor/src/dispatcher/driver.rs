@@ -349,7 +349,10 @@ impl Driver {
                 self.take_parked(parked);
                 let _ = answer.send(());
             }
-            Command::Cordon(order, answer) => drop(answer.send(cx.cordon(order))),
+            Command::Cordon(order, answer) => {
+                cx.cordon(order);
+                let _ = answer.send(());
+            }
             Command::Uncordon(answer) => drop(answer.send(cx.uncordon())),
             Command::Gateway(pid, answer) => {
                 clients.set_gateway(pid);

@@ -1,4 +1,4 @@
-//! PendingHandover the clients' socket and the workers to another server. The design note is the page
+//! Handing the clients' socket and the workers over to another server. The design note is the page
 //! `docs/concepts/executor/takeover.md`.
 //!
 //! Each client's receiving side is shut, so that it knows of each of its calls whether it was read. What was read is
