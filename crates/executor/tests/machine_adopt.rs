@@ -6,34 +6,22 @@ use forebay_executor::action::{Action, Step};
 use forebay_executor::id::RequestId;
 use forebay_executor::machine::{AdoptedRun, AdoptedWorker, Policy};
 use forebay_executor::op::Restored;
-use forebay_executor::request::{
-    Failure, Lane, Options, Outcome, Request, Slot, Status, Submission,
-};
+use forebay_executor::request::{Failure, Lane, Options, Outcome, Slot, Status};
 
-use rig::{Rig, death, options};
+use rig::{Rig, death, left, options};
 
 const ID: RequestId = RequestId(7);
 
-fn left(id: RequestId, status: Status, attempts: u32, options: Options) -> Restored {
-    Restored {
-        request: Request {
-            id,
-            accepted_at: 0,
-            submission: Submission {
-                name: "Long".into(),
-                code: "code".into(),
-                submitter: "somebody".into(),
-                arguments: Vec::new().into(),
-                options: options.into(),
-            },
-        },
-        status,
-        attempts,
-        forgiven: 0,
-        retried: false,
-        deaths: 0,
-        wake_at: None,
-        rebooted: false,
+/// A worker of the last server with one run.
+fn worker(lane: Lane, attempt: u32, ran_ms: u64) -> AdoptedWorker {
+    let run = AdoptedRun {
+        id: ID,
+        attempt,
+        ran_ms,
+    };
+    AdoptedWorker {
+        lane,
+        runs: vec![run],
     }
 }
 
@@ -43,17 +31,8 @@ fn adopted(options: Options, others: Vec<Restored>) -> (Rig, Slot) {
         guaranteed: [0, 1, 0],
         ..Policy::default()
     });
-    let run = AdoptedRun {
-        id: ID,
-        attempt: 1,
-        ran_ms: 5_000,
-    };
-    let worker = AdoptedWorker {
-        lane: Lane::Long,
-        runs: vec![run],
-    };
-    let slots = rig.machine.adopt(10_000, &[worker]);
-    let running = left(ID, Status::Running, 1, options);
+    let slots = rig.machine.adopt(10_000, &[worker(Lane::Long, 1, 5_000)]);
+    let running = left(ID.0, Status::Running, 1, options);
     let restored = [vec![running], others].concat();
     rig.machine
         .restore(10_000, restored, &[], &[], RequestId(50));
@@ -114,7 +93,7 @@ fn it_holds_its_key_before_any_that_waited_for_it() {
         })
     };
     // Older, and waiting: it must not take the key.
-    let waiting = left(RequestId(3), Status::Queued, 0, keyed());
+    let waiting = left(3, Status::Queued, 0, keyed());
     let (mut rig, slot) = adopted(keyed(), vec![waiting]);
     rig.workers_up(&[Lane::Long]);
     assert_eq!(rig.dispatched(), []);
@@ -140,18 +119,9 @@ fn the_death_of_its_worker_is_as_any() {
 #[test]
 fn a_worker_whose_run_the_store_does_not_have_is_ended() {
     let mut rig = Rig::new(Policy::default());
-    let run = AdoptedRun {
-        id: ID,
-        attempt: 2,
-        ran_ms: 0,
-    };
-    let worker = AdoptedWorker {
-        lane: Lane::Async,
-        runs: vec![run],
-    };
-    let slots = rig.machine.adopt(0, &[worker]);
+    let slots = rig.machine.adopt(0, &[worker(Lane::Async, 2, 0)]);
     // Of another run: this one ended with the last server.
-    let restored = left(ID, Status::Running, 1, Options::default());
+    let restored = left(ID.0, Status::Running, 1, Options::default());
     rig.machine.restore(0, vec![restored], &[], &[], ID);
     assert!(is_stopped(&rig.take(), slots[0]));
     rig.commit_all();

@@ -8,9 +8,9 @@ use forebay_executor::limit::RESULTS_WRITING_BYTES_MAX;
 use forebay_executor::machine::{Policy, Submitted};
 use forebay_executor::news::News;
 use forebay_executor::op::{Op, Restored};
-use forebay_executor::request::{Failure, Lane, Options, Outcome, Request, Status, Submission};
+use forebay_executor::request::{Failure, Lane, Options, Outcome, Status};
 
-use rig::{Rig, options};
+use rig::{Rig, left, options};
 
 fn rig() -> Rig {
     let mut rig = Rig::new(Policy {
@@ -19,29 +19,6 @@ fn rig() -> Rig {
     });
     rig.workers_up(&[Lane::Long]);
     rig
-}
-
-fn left(id: u64, status: Status, attempts: u32, options: Options) -> Restored {
-    Restored {
-        request: Request {
-            id: RequestId(id),
-            accepted_at: 0,
-            submission: Submission {
-                name: "Long".into(),
-                code: "code".into(),
-                submitter: "somebody".into(),
-                arguments: Vec::new().into(),
-                options: options.into(),
-            },
-        },
-        status,
-        attempts,
-        forgiven: 0,
-        retried: false,
-        deaths: 0,
-        wake_at: None,
-        rebooted: false,
-    }
 }
 
 /// How a request of the last server ended, or `None` where it waits or runs.

@@ -153,7 +153,7 @@ _TOLD = {
     "loaded": "forebay: loaded {app}, code {code}",
     "changed": "forebay: {paths} changed; load them with SIGHUP, or serve with --reload",
     "draining": "forebay: what runs has {drain_s:g} s to end; Ctrl-C once more ends it now",
-    "taking": "forebay: the server in process {pid} gives its place once nothing runs: {text}",
+    "taking": "forebay: the server in process {pid} gives its place; it waits for {text}",
     "given": "forebay: process {pid} takes the place of this server",
     "taken": "forebay: process {pid} serves now; this one ends with what it has begun",
     "resumed": "forebay: process {pid} has not taken the place of this server, which serves on",

@@ -41,15 +41,9 @@ impl Listener {
     pub fn bind(path: &Path, kind: SocketType, directory: Directory) -> Result<Self, ListenError> {
         prepare_directory(path, directory)?;
         remove_stale(path)?;
-        let (socket, file) = listening(path, kind)?;
-        Ok(Self {
-            socket,
-            path: path.to_owned(),
-            kind,
-            directory,
-            file,
-            epoch: Some(process::epoch()),
-        })
+        let mut made = Self::new(path, kind, directory, listening(path, kind)?);
+        made.own_file();
+        Ok(made)
     }
 
     /// Listen with the socket of another process, which it has passed on. Its file stays that one's until
@@ -68,18 +62,28 @@ impl Listener {
             return Err(ListenError::Passed(path.to_owned()));
         }
         prepare_directory(path, directory)?;
-        let (socket, file) = match path.symlink_metadata() {
+        let listening = match path.symlink_metadata() {
             Ok(found) => (socket, FileId::of(&found)),
             Err(_) => listening(path, kind)?,
         };
-        Ok(Self {
+        Ok(Self::new(path, kind, directory, listening))
+    }
+
+    /// The file is nobody's yet.
+    fn new(
+        path: &Path,
+        kind: SocketType,
+        directory: Directory,
+        (socket, file): (OwnedFd, FileId),
+    ) -> Self {
+        Self {
             socket,
             path: path.to_owned(),
             kind,
             directory,
             file,
             epoch: None,
-        })
+        }
     }
 
     /// The file is this process's from now on.

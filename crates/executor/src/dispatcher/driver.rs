@@ -88,7 +88,9 @@ impl Driver {
         let state = settings.store.as_ref().map(|store| store.directory.clone());
         let directory = state.as_ref().map(|state| state.join("logs"));
         let running = moved.iter().flat_map(|worker| &worker.runs);
-        let running = running.map(|run| (run.id, run.attempt)).collect();
+        let running = running
+            .map(|moved| (moved.run.id, moved.run.attempt))
+            .collect();
         let store = settings.store.map(|store| StoreConfig { running, ..store });
         let (commits, feed_begins) = Commits::open(store, &poll, &mut machine, now)?;
         let bounds = match &settings.socket {

@@ -11,7 +11,6 @@ use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use crate::error::Result;
-use crate::id::RequestId;
 use crate::machine::{AdoptedRun, AdoptedWorker};
 use crate::request::{Lane, Slot};
 
@@ -39,26 +38,19 @@ pub struct MovedWorker {
     pub runs: Vec<MovedRun>,
 }
 
-/// A run of such a worker: its call, and how long it has run.
+/// A run of such a worker, with its call.
 #[derive(Clone, Copy, Debug)]
 pub struct MovedRun {
     pub call: u64,
-    pub id: RequestId,
-    pub attempt: u32,
-    pub ran_ms: u64,
+    pub run: AdoptedRun,
 }
 
 impl MovedWorker {
     /// What the machine knows of it.
     pub fn adopted(&self) -> AdoptedWorker {
-        let runs = self.runs.iter().map(|run| AdoptedRun {
-            id: run.id,
-            attempt: run.attempt,
-            ran_ms: run.ran_ms,
-        });
         AdoptedWorker {
             lane: self.lane,
-            runs: runs.collect(),
+            runs: self.runs.iter().map(|moved| moved.run).collect(),
         }
     }
 }

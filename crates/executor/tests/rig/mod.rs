@@ -47,6 +47,30 @@ pub fn definition(name: &str, options: Options) -> Definition {
     }
 }
 
+/// A request that the last server has left; its name is that of the long lane.
+pub fn left(id: u64, status: Status, attempts: u32, options: Options) -> Restored {
+    Restored {
+        request: Request {
+            id: RequestId(id),
+            accepted_at: 0,
+            submission: Submission {
+                name: "Long".into(),
+                code: "code".into(),
+                submitter: "somebody".into(),
+                arguments: Vec::new().into(),
+                options: options.into(),
+            },
+        },
+        status,
+        attempts,
+        forgiven: 0,
+        retried: false,
+        deaths: 0,
+        wake_at: None,
+        rebooted: false,
+    }
+}
+
 impl Rig {
     pub fn new(policy: Policy) -> Self {
         Self {

@@ -4,6 +4,7 @@ use std::os::fd::{IntoRawFd, RawFd};
 
 use forebay_executor::dispatcher::{self, MovedRun, MovedWorker};
 use forebay_executor::id::RequestId;
+use forebay_executor::machine::AdoptedRun;
 use forebay_executor::request::Lane;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -30,7 +31,14 @@ pub fn given(py: Python<'_>, given: dispatcher::Handover) -> PyResult<HandoverSe
 fn moved(py: Python<'_>, worker: MovedWorker) -> PyResult<Moved<'_>> {
     let runs = worker.runs.iter();
     let runs: Vec<Run> = runs
-        .map(|run| [run.call, run.id.0, run.attempt.into(), run.ran_ms])
+        .map(|moved| {
+            [
+                moved.call,
+                moved.run.id.0,
+                moved.run.attempt.into(),
+                moved.run.ran_ms,
+            ]
+        })
         .collect();
     let facts = PyDict::new(py);
     facts.set_item("slot", worker.slot)?;
@@ -72,10 +80,10 @@ pub fn moved_of(worker: &Bound<'_, PyAny>) -> Result<MovedWorker> {
 }
 
 fn run_of([call, id, attempt, ran_ms]: Run) -> MovedRun {
-    MovedRun {
-        call,
+    let run = AdoptedRun {
         id: RequestId(id),
         attempt: u32::try_from(attempt).unwrap_or(u32::MAX),
         ran_ms,
-    }
+    };
+    MovedRun { call, run }
 }

@@ -60,8 +60,8 @@ def add(commands: Any) -> None:
     serving.add_argument(
         "--takeover",
         action="store_true",
-        help="take the place of the server that runs, without a pause; what runs there may take"
-        " --drain-grace to end (where none runs, start)",
+        help="take the place of the server that runs, with what runs there; wait at most"
+        " --drain-grace for what cannot go over (where none runs, start)",
     )
     serving.add_argument(
         "--detach", action="store_true", help="go on in the background; 0 once it serves"

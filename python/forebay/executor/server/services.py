@@ -128,10 +128,8 @@ class Services:
 
     def figures(self) -> dict[str, list[Any]]:
         """What lives and who waits, as gauges of metrics. Cost: a question to the lender."""
-        try:
-            stats = self._pool.stats()
-        except Error as error:
-            _log.warning("the services cannot be counted: %s", error)
+        stats = self._stats()
+        if stats is None:
             return {}
         gauges = [
             ("forebay_pool_services", {"pool": POOL, "state": state}, stats[state])
@@ -141,11 +139,15 @@ class Services:
 
     def leased(self) -> int:
         """How many are lent. Cost: a question to the lender."""
+        stats = self._stats()
+        return 0 if stats is None else int(stats["leased"])
+
+    def _stats(self) -> dict[str, Any] | None:
         try:
-            return int(self._pool.stats()["leased"])
+            return self._pool.stats()
         except Error as error:
             _log.warning("the services cannot be counted: %s", error)
-            return 0
+            return None
 
     def retire(self) -> None:
         """Lend on to those that are connected, and let the next server lend at this path."""

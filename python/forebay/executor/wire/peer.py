@@ -13,6 +13,13 @@ _CREDENTIALS: Final = struct.Struct("iII")
 """`struct ucred` of unix(7): process, user, group."""
 
 
+def peer_of(connected: socket.socket) -> tuple[int, int]:
+    """The process at the other end of a Unix socket when it connected or listened, and its user."""
+    told = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    process, user, _ = _CREDENTIALS.unpack(told)
+    return process, user
+
+
 def check_server(connected: socket.socket, where: str) -> None:
     """Refuse a server of another user, who would get the arguments and choose the results.
 
@@ -21,8 +28,7 @@ def check_server(connected: socket.socket, where: str) -> None:
     Raises:
         ConfigError: it belongs to another user.
     """
-    told = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _, owner, _ = _CREDENTIALS.unpack(told)
+    _, owner = peer_of(connected)
     if owner not in (os.geteuid(), 0):
         raise ConfigError(
             f"the server at {where} belongs to user {owner} and you are user {os.geteuid()}; "

@@ -15,6 +15,7 @@ use crate::dispatcher::workers::Workers;
 use crate::dispatcher::workers::process::WorkerProcess;
 use crate::error::{Error, Result};
 use crate::feed::Happening;
+use crate::machine::AdoptedRun;
 use crate::request::{Millis, Slot};
 use crate::side::Side;
 
@@ -56,11 +57,14 @@ fn duplicate_one(
     let (side, output) = side_of(workers, worker).ok_or_else(no_side)?;
     let output = output.map(|output| another(output.as_fd()));
     let (connection, pidfd) = worker.descriptors().ok_or_else(no_side)?;
-    let runs = worker.open_runs().map(|(call, (id, attempt))| MovedRun {
-        call,
-        id,
-        attempt,
-        ran_ms: ran_ms(cx, cx.machine.began(id)),
+    let runs = worker.open_runs().map(|(call, (id, attempt))| {
+        let ran_ms = ran_ms(cx, cx.machine.began(id));
+        let run = AdoptedRun {
+            id,
+            attempt,
+            ran_ms,
+        };
+        MovedRun { call, run }
     });
     Ok(MovedWorker {
         slot,

@@ -174,7 +174,9 @@ impl WorkerProcess {
         self.adopt(poll, started)?;
         self.side = Some(side);
         if let Some(serving) = self.serving_mut() {
-            let runs = runs.iter().map(|run| (run.call, (run.id, run.attempt)));
+            let runs = runs
+                .iter()
+                .map(|MovedRun { call, run }| (*call, (run.id, run.attempt)));
             serving.running.extend(runs);
         }
         Ok(())

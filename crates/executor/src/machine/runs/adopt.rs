@@ -25,7 +25,7 @@ pub struct AdoptedRun {
     pub ran_ms: u64,
 }
 
-/// The workers, and their runs that have not been found among the restored requests.
+/// The workers, and their runs by request, until the requests are restored.
 #[derive(Debug, Default)]
 pub(super) struct Adopted {
     slots: Vec<Slot>,
@@ -65,17 +65,17 @@ impl Adopted {
     }
 
     /// Counts a restored request as running on the worker that has it. `false`: none has.
-    pub fn go_on(&mut self, parts: &mut Parts, now: Millis, key: Key) -> bool {
+    pub fn go_on(&self, parts: &mut Parts, now: Millis, key: Key) -> bool {
         let Some(entry) = parts.register.get(key) else {
             return false;
         };
         let (id, attempt) = (entry.id(), entry.attempts());
-        if !self.has(id, attempt) {
-            return false;
-        }
-        let Some((slot, run)) = self.runs.remove(&id) else {
+        let Some(&(slot, run)) = self.runs.get(&id) else {
             return false;
         };
+        if run.attempt != attempt {
+            return false;
+        }
         parts.queues.leave_list(&mut parts.register, now, key);
         parts.queues.take_key(&mut parts.register, key);
         parts.adopt_run(now.saturating_sub(run.ran_ms), key, slot);

@@ -35,6 +35,7 @@ from forebay.executor.server.takeover.wire import (
     RUNS_A_PACKET_MAX,
     Acceptor,
     Channel,
+    is_readable,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ SECOND_S: Final = 0.2
 REMADE_MS: Final = 10_000
 """Between two looks whether the socket was removed."""
 
-REST_MS: Final = 1_000
+REST_S: Final = 1.0
 """After an asker that could not be answered."""
 
 LOOK_S: Final = 0.02
@@ -184,12 +185,10 @@ class Handover(NamedTuple):
     def _end(self) -> None:
         """See the other one end: two servers never have one store."""
         self.channel.close()
-        ended = select.poll()
-        ended.register(self.process, select.POLLIN)
-        if not ended.poll(END_S * 1000):
+        if not is_readable(self.process, END_S):
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.process, signal.SIGKILL)
-            ended.poll()
+            is_readable(self.process, None)
 
 
 class HandoverListener:
@@ -252,7 +251,8 @@ class HandoverListener:
             raise
         except (OSError, Error) as error:
             _log.warning("another server was to take the place of this one: %s", error)
-            self._rest()  # without a descriptor the next try would fail at once
+            # Without a descriptor the next try would fail at once.
+            is_readable(self._wake, REST_S)
         return False
 
     def _listen_again(self) -> None:
@@ -261,11 +261,6 @@ class HandoverListener:
         self._acceptor.close()
         self._acceptor = Acceptor(self._path)
         self._poll.register(self._acceptor.fileno(), select.POLLIN)
-
-    def _rest(self) -> None:
-        ending = select.poll()
-        ending.register(self._wake, select.POLLIN)
-        ending.poll(REST_MS)
 
     def _serve(self, channel: Channel) -> tuple[tuple[int, int], list[MovedWorker]] | None:
         """Give the place to who asks; None if it is refused."""

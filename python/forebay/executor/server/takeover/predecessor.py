@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +12,13 @@ from typing import Any, Final, NamedTuple
 from forebay import _core
 from forebay.errors import BrokenError
 from forebay.executor.server.takeover.moved import MovedWorker, MovedWorkers
-from forebay.executor.server.takeover.wire import PROTOCOL, Channel, Packet, close_all
+from forebay.executor.server.takeover.wire import (
+    PROTOCOL,
+    Channel,
+    Packet,
+    close_all,
+    is_readable,
+)
 from forebay.executor.server.worker_group import Death
 from forebay.executor.wire.paths import ServerPaths, StateLock
 
@@ -131,9 +136,7 @@ class Predecessor:
 
     def has_ended(self, within_s: float) -> bool:
         """Whether its process ends in this time, in seconds."""
-        poll = select.poll()
-        poll.register(self._process, select.POLLIN)
-        return bool(poll.poll(within_s * 1000))
+        return is_readable(self._process, within_s)
 
     def moved(self, place: Inherited) -> MovedWorkers | None:
         """The workers that it has given, whose parent it stays; None: there are none."""

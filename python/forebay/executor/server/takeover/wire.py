@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from forebay.errors import BrokenError
+from forebay.executor.wire.peer import peer_of
 
 PROTOCOL: Final = 1
 
@@ -39,9 +40,6 @@ RUNS_A_PACKET_MAX: Final = 500
 
 SEND_S: Final = 5
 """How long a packet may wait for the other server to read those before it."""
-
-_CREDENTIALS: Final = struct.Struct("iII")
-"""`struct ucred` of unix(7)."""
 
 
 class Packet(NamedTuple):
@@ -76,10 +74,7 @@ class Channel:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        credentials = connection.getsockopt(
-            socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
-        )
-        self.pid, user, _ = _CREDENTIALS.unpack(credentials)
+        self.pid, user = peer_of(connection)
         if user != os.geteuid():
             connection.close()
             raise BrokenError(f"the process {self.pid} is of user {user}", delivered="no")
@@ -153,12 +148,10 @@ class Channel:
 
     def wait(self, timeout: float | None) -> bool:
         """Whether something has come in this time, in seconds; the end counts."""
-        poll = select.poll()
         try:
-            poll.register(self._connection, select.POLLIN)
+            return is_readable(self._connection.fileno(), timeout)
         except ValueError:
             raise self._gone("the connection is closed") from None
-        return bool(poll.poll(None if timeout is None else timeout * 1000))
 
     def fileno(self) -> int:
         """Readable when something has come."""
@@ -212,6 +205,17 @@ class Acceptor:
         with contextlib.suppress(OSError):
             if os.path.samestat(self._path.stat(), self._file):
                 self._path.unlink()
+
+
+def is_readable(descriptor: int, timeout: float | None) -> bool:
+    """Whether it becomes so in this time, in seconds: a pidfd when its process has ended.
+
+    Raises:
+        ValueError: it is closed.
+    """
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(None if timeout is None else timeout * 1000))
 
 
 def close_all(descriptors: list[int]) -> None:
