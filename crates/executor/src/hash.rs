@@ -1,4 +1,5 @@
-//! Maps keyed by numbers that this process generated: a peer cannot choose them, so they need no keyed hash.
+//! Hashes: of numbers that this process generated, which a peer cannot choose, so that they need no keyed hash; and of
+//! texts that are compared over restarts.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -8,6 +9,15 @@ pub type ByNumber<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
 /// A set of such numbers.
 pub type Numbers<K> = HashSet<K, BuildHasherDefault<NumberHasher>>;
+
+/// FNV-1a, which is the same in each process: distinguishes texts; it does not withstand an adversary who wants a
+/// collision.
+pub fn fnv<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
+    let bytes = parts.into_iter().flatten();
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
 
 /// Spreads a number over all bits by one multiplication.
 #[derive(Clone, Copy, Debug, Default)]

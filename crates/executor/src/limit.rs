@@ -10,6 +10,10 @@ pub const BLOB_SEGMENT_BYTES_MIN: usize = 64 << 10;
 pub const OPTION_TEXT_BYTES_MAX: usize = 256;
 /// Requests that one request may come after (`after_max`).
 pub const AFTER_MAX: usize = 1_000;
+/// Requests that one run may submit as its children (`children_max`).
+pub const CHILDREN_MAX: u32 = 10_000;
+/// Requests above a child: its parent, that one's parent, and so on (`depth_max`).
+pub const DEPTH_MAX: u32 = 64;
 /// Runs after the first (`retries_max`).
 pub const RETRIES_MAX: u32 = 1_000;
 /// The longest time in an option: ten years, in milliseconds (`option_time_ms_max`).

@@ -45,6 +45,10 @@ pub enum Op {
         /// that no worker received does not count.
         claimed: u32,
     },
+    /// A request with children has ended: nobody asks for them by their numbers any more.
+    Forget {
+        parent: RequestId,
+    },
     /// Somebody has cancelled or retried a request: it is kept with its options, whatever became of it.
     Acted {
         id: RequestId,
@@ -88,6 +92,17 @@ impl Act {
             Self::Retry => "retried_by",
         }
     }
+}
+
+/// A child of an unfinished request as the store has it; it may have ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownChild {
+    pub parent: RequestId,
+    /// As of [`Child::call`](crate::request::Child).
+    pub call: u32,
+    pub id: RequestId,
+    pub name: Arc<str>,
+    pub digest: u64,
 }
 
 /// An unfinished request as the store has it.

@@ -75,12 +75,37 @@ pub struct Options {
     pub traceparent: Option<Arc<str>>,
     /// The request that submitted it, of this server or another one.
     pub parent: Option<RequestId>,
+    /// It is a child of that request, which runs here.
+    pub child: Option<Child>,
     /// Who submitted it, where the gateway said so.
     pub by: Option<Arc<str>>,
     /// Some of its arguments are secret, and sealed.
     pub sealed: bool,
     /// The most unfinished requests of its submitter, where the gateway said so; for a retry too.
     pub quota: Option<u32>,
+}
+
+/// What a request is to the one that has submitted it as its child.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Child {
+    /// Which submission of its parent it is: the same one in each run of the parent.
+    pub call: u32,
+    /// How many requests are above it.
+    pub depth: u32,
+    /// A hash of its name and arguments.
+    pub digest: u64,
+}
+
+impl Options {
+    /// How many requests are above it.
+    pub fn depth(&self) -> u32 {
+        self.child.map_or(0, |child| child.depth)
+    }
+
+    /// The request whose child it is.
+    pub fn parent_of_child(&self) -> Option<RequestId> {
+        self.parent.filter(|_| self.child.is_some())
+    }
 }
 
 impl Default for Options {
@@ -103,6 +128,7 @@ impl Default for Options {
             not_before: None,
             traceparent: None,
             parent: None,
+            child: None,
             by: None,
             sealed: false,
             quota: None,

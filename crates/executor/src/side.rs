@@ -130,6 +130,12 @@ pub enum Record<'a> {
         attempt: u32,
         text: &'a str,
     },
+    /// A run waits for its children, or goes on.
+    Waits {
+        id: RequestId,
+        attempt: u32,
+        waits: bool,
+    },
     /// Figures of this worker: see [`crate::usage`].
     Usage { figures: &'a [u8] },
 }
@@ -297,6 +303,11 @@ fn read(packet: &[u8]) -> Result<Record<'_>> {
         },
         4 => Record::Returned { call: id.0 },
         5 => Record::Usage { figures: payload },
+        kind @ (6 | 7) => Record::Waits {
+            id,
+            attempt,
+            waits: kind == 6,
+        },
         _ => return Err(malformed("a record of an unknown kind")),
     })
 }

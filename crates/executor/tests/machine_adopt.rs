@@ -15,6 +15,7 @@ const ID: RequestId = RequestId(7);
 /// A worker of the last server with one run.
 fn worker(lane: Lane, attempt: u32, ran_ms: u64) -> AdoptedWorker {
     let run = AdoptedRun {
+        waits: false,
         id: ID,
         attempt,
         ran_ms,

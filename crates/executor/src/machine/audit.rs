@@ -69,7 +69,7 @@ fn audit_cores(parts: &Parts) -> Result<(), String> {
         let first = worker
             .runs()
             .first()
-            .filter(|_| worker.lane() != Lane::Async);
+            .filter(|_| worker.lane() != Lane::Async && !worker.waits());
         if let Some(entry) = first.and_then(|key| parts.register.get(*key)) {
             cores[worker.lane() as usize] += entry.options().cpu_milli;
         }
@@ -83,7 +83,7 @@ fn audit_lanes(parts: &Parts) -> Result<(), String> {
         let mine = || entries().filter(move |entry| entry.lane() == lane);
         let ready = mine().filter(|entry| matches!(entry.state(), State::Ready));
         same("ready requests", parts.queues.ready(lane), ready.count())?;
-        let running = mine().filter(|entry| entry.slot().is_some()).count();
+        let running = mine().filter(|entry| entry.place().is_some()).count();
         let counted = parts.workers.of_lane(lane).running();
         same("running requests", counted as usize, running)?;
         parts.workers.audit(lane)?;
@@ -143,7 +143,7 @@ fn audit_names(parts: &Parts) -> Result<(), String> {
     let mut running: HashMap<u32, u32> = HashMap::new();
     let mut waiting: HashMap<u32, usize> = HashMap::new();
     for (_, entry) in parts.register.iter() {
-        *running.entry(entry.name()).or_default() += u32::from(entry.slot().is_some());
+        *running.entry(entry.name()).or_default() += u32::from(entry.place().is_some());
         *waiting.entry(entry.name()).or_default() +=
             usize::from(matches!(entry.state(), State::Named));
     }

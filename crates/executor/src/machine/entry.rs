@@ -36,6 +36,8 @@ pub(crate) struct Run {
     /// Its worker was asked to return it.
     pub recalled: bool,
     pub stop: Option<Stop>,
+    /// It waits for its children, and has given its place back.
+    pub waits: bool,
     /// The most private memory of its worker that was measured during it.
     pub peak: Option<u64>,
 }
@@ -268,6 +270,16 @@ impl Entry {
         }
     }
 
+    /// Whether it runs and waits for its children, so that its place is another's.
+    pub(crate) fn waits_for_children(&self) -> bool {
+        self.run().is_some_and(|run| run.waits)
+    }
+
+    /// The worker that has it, unless it has given its place back.
+    pub(crate) fn place(&self) -> Option<Slot> {
+        self.slot().filter(|_| !self.waits_for_children())
+    }
+
     /// Whether it waits in its worker's inbox behind another run.
     pub(crate) fn is_handed(&self) -> bool {
         self.run().is_some_and(|run| run.handed)
@@ -335,6 +347,7 @@ impl Entry {
             handed,
             recalled: false,
             stop: None,
+            waits: false,
             peak: None,
         });
     }
@@ -345,6 +358,12 @@ impl Entry {
             run.handed = false;
             run.began = now;
         }
+    }
+
+    /// It waits for its children from now on, or goes on. `None`: it does so already, or has not begun.
+    pub(crate) fn set_waits(&mut self, waits: bool) -> Option<Slot> {
+        let run = self.run_mut().filter(|run| !run.handed)?;
+        (std::mem::replace(&mut run.waits, waits) != waits).then_some(run.slot)
     }
 
     /// Its handed run is recalled. `None`: it is not handed, or was recalled before.

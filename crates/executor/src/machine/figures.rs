@@ -29,6 +29,8 @@ pub struct LaneFigures {
     /// Requests that wait for a worker, or were handed to one behind another request; not the parked ones.
     pub ready: usize,
     pub running: u32,
+    /// Requests that run and wait for their children.
+    pub waiting: u32,
     pub workers_starting: u32,
     /// Workers that have started, busy or not.
     pub workers_up: u32,
@@ -73,7 +75,7 @@ pub struct Figures {
 pub struct WorkerView {
     pub slot: Slot,
     pub lane: Lane,
-    /// "starting", "idle", "busy" or "stopping".
+    /// "starting", "idle", "busy", "waiting" or "stopping".
     pub state: &'static str,
     pub burst: bool,
     /// What it runs; of the async lane, the first hundred.
@@ -100,12 +102,14 @@ impl Figures {
         }
         let ready: usize = self.lanes.iter().map(|lane| lane.ready).sum();
         let waits = self.waits;
+        let waiting: u32 = self.lanes.iter().map(|lane| lane.waiting).sum();
         for (reason, count) in [
             ("worker", ready),
             ("request", waits.requests),
             ("time", waits.time),
             ("key", waits.key),
             ("name", waits.name),
+            ("children", waiting as usize),
         ] {
             let name = "forebay_requests_waiting";
             to.gauge(name, &[("reason", reason)], count as u64);
@@ -177,6 +181,12 @@ impl Machine {
         entry.run().map(|run| run.began)
     }
 
+    /// Whether an unfinished request runs and waits for its children.
+    pub fn is_waiting(&self, id: RequestId) -> bool {
+        let entry = self.parts.register.by_id(id);
+        entry.is_some_and(Entry::waits_for_children)
+    }
+
     /// Cost: a look at each worker.
     pub fn figures(&self, now: Millis) -> Figures {
         let lanes = LANES.map(|lane| self.lane_figures(lane));
@@ -225,6 +235,7 @@ impl Machine {
             lane,
             ready: self.parts.queues.ready(lane) + handed,
             running: lane_workers.running() - u32::try_from(handed).unwrap_or_default(),
+            waiting: lane_workers.waiting(),
             workers_starting: lane_workers.starting(),
             workers_up: lane_workers.alive() - lane_workers.starting(),
             workers_idle: u32::try_from(idle.count()).unwrap_or(u32::MAX),
@@ -249,6 +260,7 @@ impl Machine {
                 Stage::Starting => "starting",
                 Stage::Stopping => "stopping",
                 Stage::Up if worker.is_idle() => "idle",
+                Stage::Up if worker.waits() => "waiting",
                 Stage::Up => "busy",
             },
             burst: worker.is_burst(),

@@ -54,7 +54,7 @@ use crate::action::Action;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::news::News;
-use crate::op::{Act, Op, Restored};
+use crate::op::{Act, KnownChild, Op, Restored};
 use crate::request::{Death, Millis, Options, Outcome, Request, Slot, Status, Submission};
 use entry::{Entry, State};
 use parts::Parts;
@@ -233,6 +233,7 @@ impl Machine {
         // Events may carry times that go back; the machine's own time does not.
         self.now = self.now.max(now);
         self.runs.fail_doomed(&mut self.parts, now);
+        self.runs.cancel_children(&mut self.parts, now);
         // Doomed requests first, since they free keys and names; workers before dispatch, which may order more of them.
         self.parts.staff(now);
         self.runs.dispatch(&mut self.parts, now);
@@ -312,7 +313,8 @@ impl Machine {
     /// Ends a request in any state. A second cancel changes nothing.
     pub fn cancel(&mut self, now: Millis, id: RequestId) -> Cancelled {
         let cancelled = self.runs.cancel(&mut self.parts, now, id);
-        self.settle_if(cancelled == Cancelled::Now, now);
+        // Of one that runs, the children are cancelled with it.
+        self.settle_if(matches!(cancelled, Cancelled::Now | Cancelled::Asked), now);
         cancelled
     }
 
@@ -401,6 +403,16 @@ impl Machine {
         runs.remember_idempotency(parts, key, id, name);
     }
 
+    /// Remembers a child of an unfinished request, which its next run may ask for.
+    pub fn remember_child(&mut self, one: &KnownChild) {
+        self.runs.remember_child(&mut self.parts, one);
+    }
+
+    /// The children of an unfinished request, ended ones included, in the order in which it submitted them.
+    pub fn children(&self, id: RequestId) -> Vec<RequestId> {
+        self.runs.children(id)
+    }
+
     /// The request with this idempotency key was pruned: the key is free.
     pub fn forget(&mut self, name: &str) {
         self.runs.forget_pruned(&self.parts, name);
@@ -472,6 +484,12 @@ impl Machine {
         let (runs, run) = (&mut self.runs, (id, attempt));
         let had_it = runs.finished(&mut self.parts, now, slot, run, outcome, peak);
         self.settle_if(had_it, now);
+    }
+
+    /// A run waits for its children, or goes on. Ignored if the run is not that worker's, or has not begun.
+    pub fn waits(&mut self, now: Millis, slot: Slot, id: RequestId, attempt: u32, waits: bool) {
+        let changed = runs::waits(&mut self.parts, now, slot, (id, attempt), waits);
+        self.settle_if(changed, now);
     }
 
     /// A worker has returned a run that it had not begun, and will not begin it. Ignored if the run is not that

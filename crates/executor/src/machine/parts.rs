@@ -10,6 +10,7 @@
 
 use crate::action::Action;
 use crate::machine::admission::{Admission, Blocked, Guarded};
+use crate::machine::entry::Entry;
 use crate::machine::policy::{LANES, Policy};
 use crate::machine::queues::Queues;
 use crate::machine::register::{Key, Register};
@@ -87,14 +88,61 @@ impl Parts {
         let Some(entry) = self.register.get(key) else {
             return;
         };
-        let next = self.queues.release_name(entry.name());
+        if entry.waits_for_children() {
+            // Its name, cores and memory it has given back before.
+            self.admission.waits_no_more(entry);
+            self.workers.take_place(entry.lane(), slot, &self.policy);
+            self.workers.release(entry.lane(), slot, key, now);
+            return;
+        }
         if !entry.is_handed() {
             self.admission.unpromise(entry, slot);
         }
         self.workers.release(entry.lane(), slot, key, now);
-        if let Some(next) = next {
+        self.release_name(now, key);
+    }
+
+    fn release_name(&mut self, now: Millis, key: Key) {
+        let name = self.register.get(key).map(Entry::name);
+        if let Some(next) = name.and_then(|name| self.queues.release_name(name)) {
             self.queues.make_ready(&mut self.register, now, next);
         }
+    }
+
+    /// A run waits for its children: it gives its place in its lane and its name back, its cores, and what it may still
+    /// grow by. What was handed behind it is recalled. `false`: it waits already, or does not run.
+    pub(super) fn begin_wait(&mut self, now: Millis, key: Key) -> bool {
+        let waits = |entry: &mut Entry| entry.set_waits(true);
+        let Some(slot) = self.register.get_mut(key).and_then(waits) else {
+            return false;
+        };
+        let Some(entry) = self.register.get(key) else {
+            return false;
+        };
+        self.admission.unpromise(entry, slot);
+        self.admission.waits(entry);
+        self.workers.give_place(entry.lane(), slot);
+        if entry.lane() != Lane::Async {
+            self.recall_behind(slot);
+        }
+        self.release_name(now, key);
+        true
+    }
+
+    /// It goes on, at once: what has its place now is one too many until something ends. `false`: it does not wait.
+    pub(super) fn end_wait(&mut self, key: Key) -> bool {
+        let goes_on = |entry: &mut Entry| entry.set_waits(false);
+        let Some(slot) = self.register.get_mut(key).and_then(goes_on) else {
+            return false;
+        };
+        let Some(entry) = self.register.get(key) else {
+            return false;
+        };
+        self.queues.occupy_name(entry.name());
+        self.admission.waits_no_more(entry);
+        self.admission.promise(&self.policy, entry, slot);
+        self.workers.take_place(entry.lane(), slot, &self.policy);
+        true
     }
 
     /// Sends a request to its worker, where it begins at once unless another one runs.
@@ -164,6 +212,9 @@ impl Parts {
 impl Parts {
     /// Keeps the guaranteed workers of the lanes in use.
     pub(super) fn staff(&mut self, now: Millis) {
+        if self.admission.is_held() {
+            return;
+        }
         for lane in LANES {
             while self.workers.wants_guaranteed(lane, &self.policy) && self.may_start(now, lane) {
                 self.start(now, lane, false, 0);
@@ -189,7 +240,8 @@ impl Parts {
     }
 
     fn may_start(&self, now: Millis, lane: Lane) -> bool {
-        !self.admission.is_held() && self.workers.may_start(now, lane, &self.policy)
+        let begins = !self.admission.is_held() || self.admission.takes_children_alone();
+        begins && self.workers.may_start(now, lane, &self.policy)
     }
 
     /// Whether one more worker of a lane would help the first of its queue, and may be started.

@@ -179,6 +179,9 @@ fn running_reason(now: Millis, run: &Run) -> String {
         seconds(now.saturating_sub(run.began)),
         run.slot
     );
+    if run.waits {
+        text.push_str(", waits for its children, and has given its place back");
+    }
     if let Some(stop) = run.stop {
         let _ = write!(text, ", being ended ({:?}, {:?})", stop.reason, stop.step);
     }

@@ -6,10 +6,10 @@ use super::{Reader, Value, call};
 use crate::error::{Error, Refusal};
 use crate::id::RequestId;
 use crate::limit::{AFTER_MAX, CPU_MAX, OPTION_TEXT_BYTES_MAX, OPTION_TIME_MS_MAX, RETRIES_MAX};
-use crate::request::{Lane, Millis, Options};
+use crate::request::{Child, Lane, Millis, Options};
 use crate::schema::shown;
 
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 19] = [
     "lane",
     "priority",
     "timeout_s",
@@ -27,6 +27,7 @@ const NAMES: [&str; 18] = [
     "submitter",
     "traceparent",
     "parent",
+    "call",
     "quota",
 ];
 
@@ -62,6 +63,15 @@ pub fn options(encoded: &[u8], defaults: &Arc<Options>, now: Millis) -> Answer<R
                 given.set(Arc::make_mut(&mut asked.options), now)?;
             }
             reader = given.reader;
+        }
+        if asked.options.child.is_some() && asked.options.parent.is_none() {
+            let next = "submit it with ctx.submit, which names both";
+            return Err(Refusal::invalid(
+                "option call",
+                "a parent beside it",
+                "none",
+                next,
+            ));
         }
         if asked.options.backoff_max_ms < asked.options.backoff_ms {
             let options = Arc::make_mut(&mut asked.options);
@@ -107,6 +117,13 @@ impl<'a> Given<'a> {
             "after" => options.after = self.after()?,
             "traceparent" => options.traceparent = self.traceparent()?,
             "parent" => options.parent = self.id_or_nil()?,
+            "call" => {
+                let call = self.integer(0, u32::MAX)?;
+                options.child = Some(Child {
+                    call,
+                    ..Child::default()
+                });
+            }
             "delay_s" => {
                 let delay = self.millis(false)?;
                 options.not_before = delay.map(|delay| now.saturating_add(delay));

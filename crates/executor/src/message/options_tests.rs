@@ -51,6 +51,7 @@ fn every_option_changes_what_it_names() {
             .unsigned(id().0);
         w.text("traceparent").text(SPAN);
         w.text("parent").text(&id().to_string());
+        w.text("call").unsigned(12);
         w.text("quota")
             .unsigned(9)
             .text("delay_s")
@@ -77,12 +78,26 @@ fn every_option_changes_what_it_names() {
         not_before: Some(1_500),
         traceparent: Some(SPAN.into()),
         parent: Some(id()),
+        child: Some(Child {
+            call: 12,
+            ..Child::default()
+        }),
         by: None,
         sealed: false,
         quota: Some(9),
     };
     assert_eq!(*asked.options, expected);
     assert_eq!(asked.submitter.as_deref(), Some("me"));
+}
+
+#[test]
+fn a_call_without_the_parent_that_makes_it_is_refused() {
+    let fill: fn(&mut Writer) -> &mut Writer = |w| w.text("call").unsigned(0);
+    let refused = read(fill, 1).expect_err("refused").to_string();
+    assert!(
+        refused.contains("option call: expected a parent beside it"),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -93,6 +93,7 @@ pub(super) fn fold<'a>(ops: &'a [Op], changes: &mut Vec<Change<'a>>) {
             }
             // In their order: the row that it is about may be accepted in this batch.
             Op::Acted { .. }
+            | Op::Forget { .. }
             | Op::Peak { .. }
             | Op::Fired { .. }
             | Op::Paused { .. }

@@ -4,7 +4,7 @@
 
 use crate::id::RequestId;
 use crate::message::{Reader, Writer};
-use crate::request::Options;
+use crate::request::{Child, Options};
 
 /// Encode what differs from the defaults; `None` if nothing does.
 pub(super) fn encode(options: &Options) -> Option<Vec<u8>> {
@@ -30,6 +30,11 @@ pub(super) fn encode(options: &Options) -> Option<Vec<u8>> {
     }
     if let Some(parent) = options.parent {
         pairs.put("parent").unsigned(parent.0);
+    }
+    if let Some(child) = options.child {
+        pairs.put("call").unsigned(child.call.into());
+        pairs.put("depth").unsigned(child.depth.into());
+        pairs.put("digest").unsigned(child.digest);
     }
     if !options.after.is_empty() {
         let ids = pairs.put("after").array(options.after.len());
@@ -120,6 +125,9 @@ pub(super) fn decode(stored: &[u8], options: &mut Options) -> crate::error::Resu
             "key" => options.key = Some(reader.text()?.into()),
             "traceparent" => options.traceparent = Some(reader.text()?.into()),
             "parent" => options.parent = Some(RequestId(reader.unsigned()?)),
+            "call" => child(options).call = small(&mut reader)?,
+            "depth" => child(options).depth = small(&mut reader)?,
+            "digest" => child(options).digest = reader.unsigned()?,
             "by" => options.by = Some(reader.text()?.into()),
             "after" => {
                 for _ in 0..reader.array()? {
@@ -132,6 +140,11 @@ pub(super) fn decode(stored: &[u8], options: &mut Options) -> crate::error::Resu
         }
     }
     reader.end()
+}
+
+/// What says that it is a child, made with the first of its parts.
+fn child(options: &mut Options) -> &mut Child {
+    options.child.get_or_insert_default()
 }
 
 /// The request that submitted one with these stored options; `None` for none, and for options that cannot be read.
@@ -203,6 +216,11 @@ mod tests {
             not_before: Some(1_800_000_000_000),
             traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into()),
             parent: Some(RequestId(1 << 59)),
+            child: Some(Child {
+                call: 0,
+                depth: 3,
+                digest: u64::MAX,
+            }),
             quota: Some(40),
             ..Options::default()
         };

@@ -238,6 +238,7 @@ impl Plan {
              coalesce(length(r.failure), 0) + coalesce(length(a.blob), 0) \
              FROM requests r {index} LEFT JOIN arguments a ON a.id = r.id \
              WHERE {named} AND r.id > ?1 AND r.id <= ?2 AND r.ended_at < ?3 AND (?4 >> r.status) & 1 \
+             AND NOT EXISTS (SELECT 1 FROM children c WHERE c.id = r.id) \
              ORDER BY r.id LIMIT ?5"
         ))?;
         let before = self.rule.ended_before.map_or(i64::MAX, u64::cast_signed);

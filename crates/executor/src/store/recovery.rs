@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::id::RequestId;
 use crate::journal::Journal;
 use crate::limit::FEED_STEP_MS;
-use crate::op::Restored;
+use crate::op::{KnownChild, Restored};
 use crate::request::{Blob, Millis};
 
 /// A name, the code, and the peaks of its runs in bytes.
@@ -41,6 +41,8 @@ pub struct Recovery {
     /// Idempotency keys of ended requests that are kept, with their names; those of unfinished ones are in their
     /// options.
     pub known: Vec<Keyed>,
+    /// The children of unfinished requests, ended ones included.
+    pub children: Vec<KnownChild>,
     /// The largest id that was ever given.
     pub last: RequestId,
     /// The time behind which the numbers of this server's events begin. It is on disk.
@@ -71,6 +73,8 @@ pub(super) fn recover(
         resumed: times(connection, "resumed_at").map_err(failed("cannot read the schedules"))?,
         known: known(connection, &mut interned)
             .map_err(failed("cannot read the idempotency keys"))?,
+        children: children(connection, &mut interned)
+            .map_err(failed("cannot read the children of requests"))?,
         last,
         feed_begins: begin_feed(connection, config.clock.now(), last)
             .map_err(failed("cannot read where the last events began"))?,
@@ -211,6 +215,25 @@ fn known(connection: &Connection, interned: &mut Interned) -> rusqlite::Result<V
         let id = RequestId(row.get::<_, i64>(1)?.cast_unsigned());
         let name = interned.text(row.get_ref(2)?.as_str()?);
         Ok((Arc::from(row.get_ref(0)?.as_str()?), id, name))
+    })?;
+    rows.collect()
+}
+
+/// The children of unfinished requests; those of others, which the last server has left, are forgotten.
+fn children(connection: &Connection, interned: &mut Interned) -> rusqlite::Result<Vec<KnownChild>> {
+    let left =
+        "DELETE FROM children WHERE parent NOT IN (SELECT id FROM requests WHERE ended_at IS NULL)";
+    connection.execute(left, [])?;
+    let mut statement =
+        connection.prepare("SELECT parent, call, id, name, digest FROM children")?;
+    let rows = statement.query_map([], |row| {
+        Ok(KnownChild {
+            parent: RequestId(row.get::<_, i64>(0)?.cast_unsigned()),
+            call: row.get(1)?,
+            id: RequestId(row.get::<_, i64>(2)?.cast_unsigned()),
+            name: interned.text(row.get_ref(3)?.as_str()?),
+            digest: row.get::<_, i64>(4)?.cast_unsigned(),
+        })
     })?;
     rows.collect()
 }

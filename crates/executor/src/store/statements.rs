@@ -55,6 +55,8 @@ const RESUMED: &str = "INSERT INTO schedules(name, fired_at, resumed_at) VALUES(
     ON CONFLICT(name) DO UPDATE SET paused = 0, resumed_at = excluded.resumed_at";
 const OPTIONS: &str = "SELECT options FROM requests WHERE id = ?1";
 const SET_OPTIONS: &str = "UPDATE requests SET options = ?2 WHERE id = ?1";
+const CHILD: &str =
+    "INSERT OR REPLACE INTO children(id, parent, call, name, digest) VALUES(?1, ?2, ?3, ?4, ?5)";
 const NOTE_BOOT: &str = "INSERT OR REPLACE INTO facts(name, value) VALUES('boot', ?1)";
 
 /// The statements of a writer. They belong to its connection.
@@ -63,6 +65,8 @@ pub(super) struct Statements<'c> {
     pub commit: Statement<'c>,
     accept: Statement<'c>,
     arguments: Statement<'c>,
+    child: Statement<'c>,
+    forget: Statement<'c>,
     claim: Statement<'c>,
     unclaim: Statement<'c>,
     end: Statement<'c>,
@@ -80,7 +84,7 @@ pub(super) struct Statements<'c> {
     note_boot: Statement<'c>,
     options: Statement<'c>,
     set_options: Statement<'c>,
-    delete: [Statement<'c>; 3],
+    delete: [Statement<'c>; 4],
     delete_ended: Statement<'c>,
     pub outbox: OutboxRows<'c>,
     /// Peaks of each name and code since they were trimmed.
@@ -95,6 +99,8 @@ impl<'c> Statements<'c> {
             commit: prepare("COMMIT")?,
             accept: prepare(ACCEPT)?,
             arguments: prepare("INSERT INTO arguments(id, blob) VALUES(?1, ?2)")?,
+            child: prepare(CHILD)?,
+            forget: prepare("DELETE FROM children WHERE parent = ?1")?,
             claim: prepare(CLAIM)?,
             unclaim: prepare(UNCLAIM)?,
             end: prepare(&format!("{END}{END_COUNTS}"))?,
@@ -116,6 +122,7 @@ impl<'c> Statements<'c> {
                 prepare("DELETE FROM requests WHERE id = ?1")?,
                 prepare("DELETE FROM arguments WHERE id = ?1")?,
                 prepare("DELETE FROM runs WHERE id = ?1")?,
+                prepare("DELETE FROM children WHERE id = ?1")?,
             ],
             delete_ended: prepare("DELETE FROM requests WHERE id = ?1 AND ended_at IS NOT NULL")?,
             outbox: OutboxRows::prepare(connection)?,
@@ -162,6 +169,17 @@ impl<'c> Statements<'c> {
             options::encode(options),
         ];
         self.accept.execute(row)?;
+        if let (Some(parent), Some(child)) = (options.parent, options.child) {
+            let digest = child.digest.cast_signed();
+            let row = params![
+                key(request.id),
+                key(parent),
+                child.call,
+                submission.name,
+                digest
+            ];
+            self.child.execute(row)?;
+        }
         let arguments = &*submission.arguments;
         self.arguments
             .execute(params![key(request.id), arguments])
@@ -224,6 +242,7 @@ impl<'c> Statements<'c> {
                 self.last_run.execute([key(*id)])?;
                 self.retry.execute([key(*id)]).map(drop)
             }
+            Op::Forget { parent } => self.forget.execute([key(*parent)]).map(drop),
             Op::Acted { id, act, by } => self.acted(*id, *act, by),
             Op::Peak { name, code, bytes } => self.peak(name, code, *bytes, now),
             Op::Fired { name, at } => self.fired.execute(params![name, time(*at)]).map(drop),

@@ -137,7 +137,11 @@ impl Disk {
                     None => self.learnt.push((name, code, vec![bytes])),
                 }
             }
-            Op::Acted { .. } | Op::Fired { .. } | Op::Paused { .. } | Op::Resumed { .. } => {}
+            Op::Acted { .. }
+            | Op::Forget { .. }
+            | Op::Fired { .. }
+            | Op::Paused { .. }
+            | Op::Resumed { .. } => {}
         }
     }
 

@@ -18,8 +18,8 @@ pub type Moved<'py> = (Bound<'py, PyDict>, Vec<RawFd>);
 /// The socket of the clients and its lock; the workers.
 pub type HandoverSeen<'py> = ([RawFd; 2], Vec<Moved<'py>>);
 
-/// A call, its request, the number of the run, how long it has run.
-type Run = [u64; 4];
+/// A call, its request, the number of the run, how long it has run, and 1 if it waits for its children.
+type Run = [u64; 5];
 
 /// What a dispatcher has given: the socket of the clients with its lock, and the workers. All descriptors are Python's.
 pub fn given(py: Python<'_>, given: dispatcher::Handover) -> PyResult<HandoverSeen<'_>> {
@@ -37,6 +37,7 @@ fn moved(py: Python<'_>, worker: MovedWorker) -> PyResult<Moved<'_>> {
                 moved.run.id.0,
                 moved.run.attempt.into(),
                 moved.run.ran_ms,
+                moved.run.waits.into(),
             ]
         })
         .collect();
@@ -79,11 +80,12 @@ pub fn moved_of(worker: &Bound<'_, PyAny>) -> Result<MovedWorker> {
     })
 }
 
-fn run_of([call, id, attempt, ran_ms]: Run) -> MovedRun {
+fn run_of([call, id, attempt, ran_ms, waits]: Run) -> MovedRun {
     let run = AdoptedRun {
         id: RequestId(id),
         attempt: u32::try_from(attempt).unwrap_or(u32::MAX),
         ran_ms,
+        waits: waits > 0,
     };
     MovedRun { call, run }
 }

@@ -15,7 +15,7 @@ pub fn figures<'py>(py: Python<'py>, seen: &Figures) -> PyResult<Bound<'py, PyDi
     let lanes = PyDict::new(py);
     for lane in &seen.lanes {
         let one = PyDict::new(py);
-        set_items!(one, lane; ready running workers_starting workers_up workers_idle);
+        set_items!(one, lane; ready running waiting workers_starting workers_up workers_idle);
         lanes.set_item(lane.lane.word(), one)?;
     }
     let dict = PyDict::new(py);

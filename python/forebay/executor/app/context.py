@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 if TYPE_CHECKING:
     import logging
 
+    from forebay.executor.app.children import Children
+    from forebay.executor.app.definition import Definition
     from forebay.executor.app.progress import AsyncProgress, Progress
+    from forebay.executor.client.call import Target
+    from forebay.executor.client.options import Submit
     from forebay.memory import Arena
     from forebay.pool import Command, Service, Spec
 
@@ -35,6 +39,9 @@ class Reporter(Protocol):
     def is_cancelled(self, id: str, attempt: int) -> bool:
         """Whether it was cancelled or timed out."""
 
+    def children_of(self, context: Context) -> Children:
+        """What submits the children of this run."""
+
 
 class Context:
     """The run of a request: which one it is, until when it may run, how far it is.
@@ -53,7 +60,17 @@ class Context:
         parent: the id of the request that submitted this one; None: no request did.
     """
 
-    __slots__ = ("_reporter", "attempt", "deadline", "id", "name", "parent", "traceparent")
+    __slots__ = (
+        "_children",
+        "_is_async",
+        "_reporter",
+        "attempt",
+        "deadline",
+        "id",
+        "name",
+        "parent",
+        "traceparent",
+    )
 
     def __init__(
         self,
@@ -73,6 +90,9 @@ class Context:
         self.traceparent = traceparent
         self.parent = parent
         self._reporter = reporter
+        self._children: Children | None = None
+        self._is_async = False
+        """Of a direct call: whether its function awaits."""
 
     @property
     def remaining(self) -> float | None:
@@ -174,6 +194,71 @@ class Context:
 
         return acquire(what, timeout=timeout, by_value=by_value)
 
+    def submit(
+        self, target: Target, /, *args: Any, options: Submit | None = None, **kwargs: Any
+    ) -> Any:
+        """Submit a request as a part of this one: its child.
+
+        Waiting for a child gives this run's place in its lane back, its cores, its name's place and
+        what it may still grow by, so that requests that wait for each other do not hold each other
+        up. If this request is cancelled, or ends without success, its unfinished children are
+        cancelled. Its next run finds the children of this one, by the order in which they were
+        submitted, and submits none twice.
+
+        Args:
+            target: a function of the application, or the name of a request.
+            args: its positional arguments.
+            options: of this submission. The submitter is that of this request.
+            kwargs: its arguments by name.
+
+        Returns:
+            A `forebay.Request` once it is on disk: `result()` waits for its end. In an `async def`
+            a coroutine, of a `forebay.AsyncRequest`. In a direct call, outside of a server, the
+            function runs here and now.
+
+        Raises:
+            ConfigError: the arguments do not fit; a request above this child holds the key that it
+                needs; an earlier run submitted another child in its place.
+            LimitError: `children_max`, 10,000 of one request, or `depth_max`, 64 above each other.
+
+        Threads: any of this request; the order of their submissions must be the same in each run.
+        """
+        return self._submitter().submit(target, args, kwargs, options)
+
+    def map(
+        self, target: Target, /, *iterables: Iterable[Any], options: Submit | None = None
+    ) -> Any:
+        """The results of one child for each item, or each tuple of items, in their order.
+
+        At most 256 are unfinished at a time. Arguments and errors are those of `submit`.
+
+        Returns:
+            An iterator; in an `async def` an asynchronous one. It raises what a child raised when
+            it comes to that one's result; the children behind it go on, until this request ends.
+
+        Example: `total = sum(ctx.map(count_words, paths))`
+        """
+        return self._submitter().map(target, zip(*iterables, strict=False), options)
+
+    def gather(self, *children: Any) -> Any:
+        """The results of children, in their order; in an `async def` to be awaited.
+
+        Raises:
+            what the first of them that did not succeed raises; the others go on, until this request
+            ends.
+        """
+        return self._submitter().gather(children)
+
+    def _submitter(self) -> Children:
+        if self._children is None:
+            if self._reporter is None:
+                from forebay.executor.app.children import AsyncOutside, Outside
+
+                self._children = AsyncOutside() if self._is_async else Outside()
+            else:
+                self._children = self._reporter.children_of(self)
+        return self._children
+
     def tell(self, done: int, total: int | None, message: str, unit: str) -> None:
         """Report how far it is, at once; `progress` chooses the moments."""
         if self._reporter is not None:
@@ -183,6 +268,8 @@ class Context:
         return f"<Context of {self.name} {self.id}, attempt {self.attempt}>"
 
 
-def outside(name: str) -> Context:
+def outside(definition: Definition) -> Context:
     """The context of a direct call."""
-    return Context(OUTSIDE, 1, name)
+    context = Context(OUTSIDE, 1, definition.name)
+    context._is_async = definition.is_async
+    return context

@@ -210,8 +210,8 @@ def callable_without_context(definition: Definition) -> Any:
         if name in kwargs or (positional and len(args) > at and isinstance(args[at], Context)):
             return args
         if positional and len(args) >= at:
-            return (*args[:at], outside(definition.name), *args[at:])
-        kwargs[name] = outside(definition.name)
+            return (*args[:at], outside(definition), *args[at:])
+        kwargs[name] = outside(definition)
         return args
 
     if definition.is_async:

@@ -62,6 +62,7 @@ class AsyncClient:
     """
 
     is_remote = False
+    _handle = AsyncRequest
 
     def __new__(
         cls, url: str | None = None, *, app: str | None = None, **options: Any
@@ -113,7 +114,7 @@ class AsyncClient:
         """
         name, frame, repeatable = await self._submission(target, args, kwargs, options, arguments)
         id_ = await self._submit(frame, repeatable, target)
-        return AsyncRequest(self, id_, name, result_type(target))
+        return self._handle(self, id_, name, result_type(target))
 
     async def submit_nowait(
         self,
@@ -140,7 +141,7 @@ class AsyncClient:
         name, frame, repeatable = await self._submission(target, args, kwargs, options, arguments)
         submission = self._submit(frame, repeatable, target)
         task = await self._accepting.start(submission)
-        return AsyncRequest(self, task, name, result_type(target))
+        return self._handle(self, task, name, result_type(target))
 
     async def submit_many(
         self,
@@ -356,7 +357,7 @@ class AsyncClient:
         if args and isinstance(target, str):
             await self._learn_names(name)
         blob = bind(target, args, kwargs, lambda one: self._parameters.get(one, ()))
-        repeatable = options is not None and options.idempotency is not None
+        repeatable = options is not None and options.is_repeatable
         return name, submission("submit", name, blob, options_of(target, options), None), repeatable
 
     async def _submit(self, frame: Message, repeatable: bool, target: Target) -> str:

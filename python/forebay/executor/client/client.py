@@ -82,6 +82,7 @@ class Client:
     """
 
     is_remote = False
+    _handle = Request
 
     def __new__(cls, url: str | None = None, *, app: str | None = None, **options: Any) -> Client:
         """A client of a gateway where the address is one."""
@@ -173,7 +174,7 @@ class Client:
         name = name_of(target)
         blob = bind(target, args, kwargs, self._names)
         wire = options_of(target, options)
-        repeatable = options is not None and options.idempotency is not None
+        repeatable = options is not None and options.is_repeatable
         outstanding = self._outstanding
         token = outstanding.next_token()
         frame = submission("run", name, blob, wire, token)
@@ -181,7 +182,7 @@ class Client:
             application_of(target, named=self._links.is_named)
         )
         sent = outstanding.send(channel, frame, token, repeatable=repeatable)
-        return Request(self, sent, None, name, result_type(target))
+        return self._handle(self, sent, None, name, result_type(target))
 
     def submit_many(
         self,

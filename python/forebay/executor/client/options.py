@@ -102,6 +102,11 @@ class Submit:
                 " 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
             )
 
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the server knows a submission that is sent twice."""
+        return self.idempotency is not None
+
     def to_wire(self) -> dict[str, Any]:
         """The options that were given, in the units of the wire."""
         return {

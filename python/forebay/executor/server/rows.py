@@ -192,6 +192,7 @@ class Rows:
             options["after"] = [text_of(id) for id in options["after"]]
         if "parent" in options:
             options["parent"] = text_of(options["parent"])
+        options.pop("digest", None)  # of a child: for the server alone
         return options
 
 

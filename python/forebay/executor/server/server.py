@@ -360,6 +360,7 @@ class Server:
             side_socket=str(self.paths.side_socket),
             options={
                 "pool": str(self.paths.pool_socket),
+                "clients": str(self.paths.socket),
                 "state": str(self.paths.state),
                 "result_bytes_max": self._config.max_result_bytes,
                 "async_at_once": self._config.async_at_once,

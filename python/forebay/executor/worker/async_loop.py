@@ -35,7 +35,7 @@ from forebay.executor.worker.entry import Entry, unknown
 from forebay.executor.worker.failure import failure_of
 from forebay.executor.worker.isolation import Isolation
 from forebay.executor.worker.pool import begin_leases, end_leases
-from forebay.executor.worker.progress import ProgressTeller
+from forebay.executor.worker.reporter import RunReporter
 from forebay.executor.worker.results import LargeResult
 from forebay.executor.worker.sync_loop import SIGTERM_EXIT
 from forebay.executor.worker.usage import UsageTeller
@@ -43,6 +43,7 @@ from forebay.transport import EventLoop, new_event_loop
 
 if TYPE_CHECKING:
     from forebay._core import Connection
+    from forebay.executor.worker.children import AsyncChildren
     from forebay.executor.worker.results import Results
     from forebay.executor.worker.side import Side
 
@@ -61,6 +62,7 @@ def serve_async(
     side: Side,
     results: Results,
     log_format: str | None = None,
+    clients: str | None = None,
 ) -> None:
     """Serve until the server has ended; log lines are written in this format.
 
@@ -69,7 +71,7 @@ def serve_async(
         Terminated: SIGTERM came while requests ran.
     """
     write_lines_as(log_format, running_request)
-    requests = AsyncLoop(connection, entries, side, results)
+    requests = AsyncLoop(connection, entries, side, results, clients)
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(requests.serve())
@@ -110,13 +112,18 @@ class Run:
         self.output = output
 
 
-class AsyncLoop(ProgressTeller):
+class AsyncLoop(RunReporter):
     """Runs all requests of a connection side by side, in one event loop."""
 
     def __init__(
-        self, connection: Connection, entries: dict[str, Entry], side: Side, results: Results
+        self,
+        connection: Connection,
+        entries: dict[str, Entry],
+        side: Side,
+        results: Results,
+        clients: str | None = None,
     ) -> None:
-        super().__init__(side)
+        super().__init__(side, clients)
         self._connection = connection
         self._entries = entries
         self._results = results
@@ -309,6 +316,12 @@ class AsyncLoop(ProgressTeller):
         """Whether it was interrupted. Thread-safe."""
         run = self._runs.get((number_of(id), attempt))
         return run is not None and run.asked
+
+    def children_of(self, context: Context) -> AsyncChildren:
+        """What submits the children of this run."""
+        from forebay.executor.worker.children import AsyncChildren
+
+        return AsyncChildren(self.parents(), self._side, context)
 
     # Interrupts.
 

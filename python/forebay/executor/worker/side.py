@@ -1,6 +1,7 @@
 """The side socket of a worker: messages without an answer.
 
-To the server: output of asynchronous requests, progress, warnings, figures. From it: interrupts.
+To the server: output of asynchronous requests, progress, warnings, figures, and whether a run waits
+for its children. From it: interrupts.
 A record is one packet, so nothing here is framed; crates/executor/src/side.rs is the other end.
 """
 
@@ -13,7 +14,7 @@ import struct
 
 from forebay.executor.wire.ids import number_of
 
-HELLO, LOG, PROGRESS, WARNING, RETURNED, USAGE = range(6)
+HELLO, LOG, PROGRESS, WARNING, RETURNED, USAGE, WAITS, GOES_ON = range(8)
 """Kinds of records to the server."""
 
 INTERRUPT, RECALL = 1, 2

@@ -37,12 +37,13 @@ from forebay.executor.worker.forks import INTERRUPT_SIGNAL, is_forked
 from forebay.executor.worker.isolation import Isolation
 from forebay.executor.worker.pickled import run_pickled
 from forebay.executor.worker.pool import end_leases
-from forebay.executor.worker.progress import ProgressTeller
+from forebay.executor.worker.reporter import RunReporter
 from forebay.executor.worker.results import LargeResult
 from forebay.executor.worker.usage import UsageTeller
 
 if TYPE_CHECKING:
     from forebay._core import Connection
+    from forebay.executor.worker.children import SyncChildren
     from forebay.executor.worker.pool import WorkerPool
     from forebay.executor.worker.results import Results
     from forebay.executor.worker.side import Side
@@ -59,7 +60,7 @@ NOBODY = ("", 0)
 SIGTERM_EXIT = 128 + signal.SIGTERM
 
 
-class SyncLoop(ProgressTeller):
+class SyncLoop(RunReporter):
     """Runs the requests of a connection, one after another."""
 
     __slots__ = (
@@ -87,10 +88,11 @@ class SyncLoop(ProgressTeller):
         side: Side,
         pool: WorkerPool | None,
         results: Results,
+        clients: str | None = None,
     ) -> None:
         from forebay.executor.wire.codec import decoder
 
-        super().__init__(side)
+        super().__init__(side, clients)
         self._connection = connection
         self._entries = entries
         self._results = results
@@ -251,6 +253,12 @@ class SyncLoop(ProgressTeller):
     def is_cancelled(self, id: str, attempt: int) -> bool:
         """Whether the request that runs was interrupted."""
         return self._cancelled and self._running == (id, attempt)
+
+    def children_of(self, context: Context) -> SyncChildren:
+        """What submits the children of this run."""
+        from forebay.executor.worker.children import SyncChildren
+
+        return SyncChildren(self.parents(), self._side, context)
 
     # Signal handlers: they run in the main thread, between two of its instructions.
 

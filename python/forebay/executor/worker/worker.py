@@ -87,7 +87,8 @@ class Worker(Service):
             options: "pool": path of the lender's socket; "oom_score": for the kernel, 0 to 1000;
                 "memory_bytes": the limit of which the arena takes its part; "state": the server's
                 state directory, where results above "result_bytes_max" become files;
-                "log_format": of its own log lines.
+                "log_format": of its own log lines; "clients": path of the server's socket for
+                clients, where the children of its runs are submitted.
 
         Raises:
             SystemExit: the server told it to end, or SIGTERM came while a request ran.
@@ -137,13 +138,13 @@ class Worker(Service):
         if pool is not None:
             pool.install()
         results = Results(options.get("state"), options.get("result_bytes_max", 0))
-        log_format = options.get("log_format")
+        log_format, clients = options.get("log_format"), options.get("clients")
         if lane == "async":
             from forebay.executor.worker.async_loop import serve_async
 
-            serve_async(connection, self._entries, side, results, log_format)
+            serve_async(connection, self._entries, side, results, log_format, clients)
         else:
-            loop = SyncLoop(connection, self._entries, side, pool, results)
+            loop = SyncLoop(connection, self._entries, side, pool, results, clients)
             write_lines_as(log_format, running_request)
             loop.run()
 

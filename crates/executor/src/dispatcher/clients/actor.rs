@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rustix::process::geteuid;
 
 use crate::error::Refusal;
+use crate::id::RequestId;
 use crate::request::Submission;
 
 /// Who makes a call.
@@ -33,12 +34,15 @@ impl Actor<'_> {
     /// A submission with who has made it: through the gateway, its submitter is the holder of the token.
     ///
     /// # Errors
-    /// `forbidden`: it has a quota, and does not come through the gateway.
+    /// `forbidden`: it has a quota and does not come through the gateway, or is a child and does.
     pub fn signed(self, mut submission: Submission) -> Result<Submission, Refusal> {
         let Self::Gateway(by) = self else {
             let quota = submission.options.quota;
             return quota.map_or(Ok(submission), |quota| Err(not_a_gateways(quota)));
         };
+        if let Some(parent) = submission.options.parent_of_child() {
+            return Err(not_a_tokens(parent));
+        }
         if let Some(name) = by {
             submission.submitter = name.into();
         }
@@ -71,10 +75,23 @@ fn not_a_gateways(quota: u32) -> Refusal {
     }
 }
 
+fn not_a_tokens(parent: RequestId) -> Refusal {
+    Refusal {
+        code: "forbidden",
+        message: format!(
+            "a client of the gateway submits a child of request {parent}, and only that request may"
+        ),
+        object: "option call".into(),
+        limit: String::new(),
+        value: parent.to_string(),
+        next: "leave it out".into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::Options;
+    use crate::request::{Child, Options};
 
     fn signed(actor: Actor<'_>) -> (String, Option<String>) {
         let submission = Submission {
@@ -99,6 +116,25 @@ mod tests {
             (mine.clone(), Some(mine.clone()))
         );
         assert_eq!(signed(Actor::User), (mine, None));
+    }
+
+    #[test]
+    fn nobody_is_the_child_of_anothers_request_through_the_gateway() {
+        let options = Options {
+            parent: Some(RequestId(7)),
+            child: Some(Child::default()),
+            ..Options::default()
+        };
+        let submission = Submission {
+            name: "work".into(),
+            code: "code".into(),
+            submitter: "mine".into(),
+            arguments: Vec::new().into(),
+            options: Arc::new(options),
+        };
+        assert!(Actor::User.signed(submission.clone()).is_ok());
+        let refused = Actor::Gateway(Some("ann")).signed(submission);
+        assert!(refused.is_err_and(|refusal| refusal.code == "forbidden"));
     }
 
     #[test]

@@ -31,6 +31,7 @@ pub fn open(
     for (id, status) in before(&reader, &recovery.restored)? {
         machine.remember(id, status);
     }
+    let orphans = orphans(&reader, &recovery.restored)?;
     let held = recovery.restored.iter();
     let held = held.map(|one| (one.request.id, one.request.submission.arguments.len()));
     let held = held.collect();
@@ -41,6 +42,12 @@ pub fn open(
         &recovery.fired,
         recovery.last,
     );
+    for one in &recovery.children {
+        machine.remember_child(one);
+    }
+    for id in orphans {
+        machine.cancel(now, id);
+    }
     for name in recovery.paused {
         machine.remember_paused(name);
     }
@@ -54,6 +61,21 @@ pub fn open(
     let arguments = Arguments::new(queue_bytes_max, held, recovery.on_disk);
     let pending = PendingWrites::new(store, arguments, &recovery.known);
     Ok((pending, recovery.feed_begins))
+}
+
+/// Children whose parent did not succeed, and whose cancel the last server has not written.
+fn orphans(reader: &DatabaseReader, restored: &[Restored]) -> Result<Vec<RequestId>> {
+    let mut orphans = Vec::new();
+    for one in restored {
+        if let Some(parent) = one.request.submission.options.parent_of_child()
+            && let Some(status) = reader.status(parent)?
+            && status.has_ended()
+            && status != Status::Succeeded
+        {
+            orphans.push(one.request.id);
+        }
+    }
+    Ok(orphans)
 }
 
 /// How the predecessors of unfinished requests ended.

@@ -63,6 +63,7 @@ fn duplicate_one(
             id,
             attempt,
             ran_ms,
+            waits: cx.machine.is_waiting(id),
         };
         MovedRun { call, run }
     });

@@ -258,6 +258,11 @@ impl SideChannels {
             Record::Log { id, attempt, bytes } if is_of(id, attempt) => clients.log(cx, id, bytes),
             Record::Returned { call } => self.take_returned(cx, processes, key, call),
             Record::Usage { figures } => self.take_usage(cx, key, figures),
+            Record::Waits { id, attempt, waits } => {
+                if let Some(slot) = self.slot_of(key) {
+                    cx.machine.waits(cx.now, slot, id, attempt, waits);
+                }
+            }
             Record::Progress { id, attempt, map } if is_of(id, attempt) => {
                 if message::is_record(map) {
                     cx.append(id, Happening::Progress(map.into()));

@@ -112,7 +112,8 @@ impl Admission {
         }
         self.worker_has(before, bytes);
         if let Some(run) = run {
-            self.set_promise(slot, left);
+            // What waits for its children has given that back.
+            self.set_promise(slot, if worker.waits() { 0 } else { left });
             if let Some(entry) = register.get_mut(run) {
                 entry.note_peak(bytes);
             }

@@ -13,6 +13,7 @@
 mod cordon;
 mod estimate;
 mod guard;
+mod waiting;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::request::{Lane, Millis, Slot};
 pub use cordon::Cordon;
 use estimate::Peaks;
 pub(super) use guard::{Guarded, NewPeak, Unmeasured};
+use waiting::Waiting;
 
 /// The part of the limit that the long lane leaves to a short request, at most.
 const KEPT_PART: u64 = 8;
@@ -96,6 +98,7 @@ pub(super) struct Admission {
     guard_at: Millis,
     /// Memory was full and no worker had outgrown its estimate: those that have not been read since.
     unread: Option<BTreeSet<Slot>>,
+    waiting: Waiting,
 }
 
 /// Why a request cannot run now.
@@ -118,6 +121,11 @@ pub(super) enum Blocked {
     Cores {
         need: u32,
         taken: u32,
+        most: u32,
+    },
+    /// So many others wait for their children.
+    Waiting {
+        count: u32,
         most: u32,
     },
 }
@@ -154,6 +162,9 @@ impl Blocked {
             Self::Cores { need, taken, most } => {
                 format!("asks for {need} thousandths of a core, {taken} of {most} are taken")
             }
+            Self::Waiting { count, most } => format!(
+                "{count} requests wait for their children, which come first from max_workers, {most}, on"
+            ),
         }
     }
 
@@ -163,6 +174,7 @@ impl Blocked {
             Self::Unknown { .. } | Self::Alone => "say memory= in the request's definition",
             Self::Pressure { .. } => "wait, or give the server more memory",
             Self::Cores { .. } => "wait, or lower cpu=",
+            Self::Waiting { .. } => "see why those wait",
         }
         .into()
     }
@@ -214,9 +226,18 @@ impl Admission {
     }
 
     pub(super) fn is_held(&self) -> bool {
+        self.draining || self.is_stopped()
+    }
+
+    /// Whether nothing begins but the children of what runs: the server waits for that to end.
+    pub(super) fn takes_children_alone(&self) -> bool {
+        self.draining && !self.is_stopped()
+    }
+
+    fn is_stopped(&self) -> bool {
         let stops = |cordon: &Cordon| !cordon.dispatches;
-        let is_stopped = self.hold.is_some() || self.pause.is_some() || self.draining;
-        is_stopped || self.cordon.as_ref().is_some_and(stops)
+        let cordon = self.cordon.as_ref();
+        self.hold.is_some() || self.pause.is_some() || cordon.is_some_and(stops)
     }
 
     /// Why nothing begins, with what a person can do.
@@ -275,6 +296,7 @@ impl Admission {
             return Ok(());
         }
         if lane != Lane::Async {
+            self.waiting.fits(policy, entry)?;
             self.fits_cores(policy, lane, entry.options().cpu_milli)?;
         }
         let Some(limit) = policy.memory_limit else {
@@ -436,6 +458,16 @@ impl Admission {
         if self.alone == Some(slot) {
             self.alone = None;
         }
+    }
+
+    /// A run waits for its children.
+    pub(super) fn waits(&mut self, entry: &Entry) {
+        self.waiting.change(entry, 1);
+    }
+
+    /// It goes on, or ends.
+    pub(super) fn waits_no_more(&mut self, entry: &Entry) {
+        self.waiting.change(entry, -1);
     }
 
     /// A worker is not promised anything, as it runs nothing.

@@ -1,8 +1,8 @@
 //! Ready requests: submitters take turns, priority counts within a submitter's own.
 //!
 //! A submitter with a thousand requests and one with a single request take turns, so the single one waits for one
-//! request, not for a thousand. Within a submitter the higher priority comes first, then the older request; one that
-//! comes back after a death of its worker has kept its id and so is first again.
+//! request, not for a thousand. Within a submitter a child comes before what is above it, then the higher priority, then
+//! the older request; one that comes back after a death of its worker has kept its id and so is first again.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,7 +14,9 @@ use crate::request::Request;
 /// The order of a request among its submitter's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
-    /// Negated, so that the higher priority comes first.
+    /// Negated, so that the children of what runs come before what has not begun.
+    shallowness: i64,
+    /// Negated too: the higher priority comes first.
     urgency: i64,
     id: RequestId,
     key: Key,
@@ -23,6 +25,7 @@ pub(crate) struct Rank {
 impl Rank {
     pub(crate) fn of(request: &Request, key: Key) -> Self {
         Self {
+            shallowness: -i64::from(request.submission.options.depth()),
             urgency: -i64::from(request.submission.options.priority),
             id: request.id,
             key,
@@ -152,6 +155,7 @@ mod tests {
 
     fn rank(priority: i32, id: u64) -> Rank {
         Rank {
+            shallowness: 0,
             urgency: -i64::from(priority),
             id: RequestId(id),
             key: u32::try_from(id).unwrap(),

@@ -23,6 +23,8 @@ pub struct AdoptedRun {
     pub attempt: u32,
     /// How long it has run.
     pub ran_ms: u64,
+    /// It waits for its children.
+    pub waits: bool,
 }
 
 /// The workers, and their runs by request, until the requests are restored.
@@ -79,6 +81,9 @@ impl Adopted {
         parts.queues.leave_list(&mut parts.register, now, key);
         parts.queues.take_key(&mut parts.register, key);
         parts.adopt_run(now.saturating_sub(run.ran_ms), key, slot);
+        if run.waits {
+            parts.begin_wait(now, key);
+        }
         true
     }
 }

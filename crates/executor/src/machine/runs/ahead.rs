@@ -55,7 +55,11 @@ impl Parts {
     fn takes_behind(&self, now: Millis, name: u32, worker: &Worker) -> bool {
         let stays =
             worker.stage() == Stage::Up && !worker.is_leaving() && worker.expelled().is_none();
-        if !stays || worker.uses() >= self.policy.worker_uses_max || worker.is_idle() {
+        if worker.waits()
+            || !stays
+            || worker.uses() >= self.policy.worker_uses_max
+            || worker.is_idle()
+        {
             return false;
         }
         let mut entries = worker.runs().iter().map(|key| self.register.get(*key));
@@ -101,7 +105,7 @@ impl Parts {
     }
 
     /// Recalls everything that was handed to a worker.
-    fn recall_behind(&mut self, slot: Slot) {
+    pub(in crate::machine) fn recall_behind(&mut self, slot: Slot) {
         let runs = self.workers.get(slot).map(|worker| worker.runs().to_vec());
         for key in runs.into_iter().flatten() {
             self.recall(key);

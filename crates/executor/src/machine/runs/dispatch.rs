@@ -35,12 +35,17 @@ impl Runs {
 
     /// Whether requests may be dispatched. Failing starts do not prevent that: workers that are up take requests.
     fn may_dispatch(&self, parts: &Parts) -> bool {
-        !parts.admission.is_held()
+        (!parts.admission.is_held() || parts.admission.takes_children_alone())
             && self.ledger.down().is_none()
             && self.ledger.is_behind().is_none()
     }
 
     fn look(&mut self, parts: &mut Parts, now: Millis, lane: Lane) -> Looked {
+        // What is first of each submitter is a child if it has one.
+        let only_children = parts.admission.takes_children_alone();
+        if only_children && !has_child(parts, lane) {
+            return Looked::Nothing;
+        }
         let slot = parts.workers.open(lane);
         // No worker is free, and none may be started: at most a busy one can take a request.
         if slot.is_none() && !parts.may_burst(now, lane) {
@@ -54,10 +59,18 @@ impl Runs {
             return Looked::Again;
         }
         // A request that does not fit must not hold up smaller ones of other submitters.
-        for turn in 0..parts.queues.turns(lane) {
+        let turns = if only_children {
+            parts.queues.submitters(lane)
+        } else {
+            parts.queues.turns(lane)
+        };
+        for turn in 0..turns {
             let Some(key) = parts.queues.head(lane, turn) else {
                 break;
             };
+            if only_children && !is_child(parts, key) {
+                continue;
+            }
             if parts.queues.turn_back(&mut parts.register, lane, turn, key) {
                 return Looked::Again;
             }
@@ -86,6 +99,9 @@ impl Runs {
     /// No worker is free and none will start: hands the first request to a worker that runs such a request, if one may
     /// take it.
     fn look_ahead(&mut self, parts: &mut Parts, now: Millis, lane: Lane) -> Looked {
+        if parts.admission.takes_children_alone() {
+            return Looked::Nothing; // what is handed has not begun
+        }
         let Some((key, slot)) = parts.behind(now, lane) else {
             return Looked::Nothing;
         };
@@ -105,6 +121,19 @@ impl Runs {
         let journal = parts.policy.durable && parts.register.get(key).is_some_and(once);
         parts.start_run(now, key, slot, journal);
     }
+}
+
+fn is_child(parts: &Parts, key: Key) -> bool {
+    let entry = parts.register.get(key);
+    entry.is_some_and(|entry| entry.options().depth() > 0)
+}
+
+fn has_child(parts: &Parts, lane: Lane) -> bool {
+    let mut turns = 0..parts.queues.submitters(lane);
+    turns.any(|turn| {
+        let head = parts.queues.head(lane, turn);
+        head.is_some_and(|key| is_child(parts, key))
+    })
 }
 
 /// Charges a lane for a dispatch.

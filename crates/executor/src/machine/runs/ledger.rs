@@ -28,6 +28,7 @@ impl Written {
             | Op::End { id, .. } => Some(*id),
             // Who acted makes no other change of its request out of date.
             Op::Acted { .. }
+            | Op::Forget { .. }
             | Op::Peak { .. }
             | Op::Fired { .. }
             | Op::Paused { .. }

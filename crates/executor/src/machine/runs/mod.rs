@@ -12,6 +12,7 @@
 pub(super) mod adopt;
 mod ahead;
 mod dispatch;
+mod families;
 mod idempotency;
 mod interrupt;
 mod ledger;
@@ -33,12 +34,13 @@ use crate::action::Action;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::news::News;
-use crate::op::Op;
+use crate::op::{Act, Op};
 use crate::request::{
     Death, Ending, Failure, Lane, Millis, Outcome, Request, Slot, Status, Submission,
 };
 use adopt::Adopted;
 pub use adopt::{AdoptedRun, AdoptedWorker};
+use families::Families;
 use idempotency::IdempotencyKeys;
 use ledger::Ledger;
 use recent::Recent;
@@ -75,6 +77,9 @@ pub(super) struct Runs {
     ledger: Ledger,
     recent: Recent,
     idempotency: IdempotencyKeys,
+    families: Families,
+    /// Children of requests that did not succeed, or are to be ended.
+    orphaned: Vec<RequestId>,
     /// Ended requests whose results are being written to files first.
     filing: HashSet<RequestId>,
     /// Requests that are to fail because a predecessor did not succeed.
@@ -92,6 +97,8 @@ impl Runs {
             ledger: Ledger::default(),
             recent: Recent::default(),
             idempotency: IdempotencyKeys::default(),
+            families: Families::default(),
+            orphaned: Vec::new(),
             filing: HashSet::new(),
             doomed: Vec::new(),
             counts: Counts::default(),
@@ -129,13 +136,16 @@ impl Runs {
         &mut self,
         parts: &mut Parts,
         now: Millis,
-        submission: Submission,
+        mut submission: Submission,
     ) -> Result<Submitted, Box<Refusal>> {
         // Before the checks: a repeated submission gets its answer even while the server drains or is full.
         if let Some(id) = self.idempotency.known(&parts.queues, &submission)? {
             return Ok(Submitted::Known(id));
         }
-        if let Err(refusal) = self.check(parts, &submission) {
+        if let Some(id) = self.families.known(parts, &submission)? {
+            return Ok(Submitted::Known(id));
+        }
+        if let Err(refusal) = self.check(parts, &mut submission) {
             self.counts.refused += 1;
             return Err(refusal);
         }
@@ -158,10 +168,14 @@ impl Runs {
         Ok(Submitted::New(id))
     }
 
-    fn check(&self, parts: &Parts, submission: &Submission) -> Result<(), Box<Refusal>> {
-        if let Some(refusal) = parts.admission.refusal(&submission.name) {
+    fn check(&self, parts: &Parts, submission: &mut Submission) -> Result<(), Box<Refusal>> {
+        // What runs may submit its children to its end: they belong to what was accepted.
+        if submission.options.child.is_none()
+            && let Some(refusal) = parts.admission.refusal(&submission.name)
+        {
             return Err(Box::new(refusal));
         }
+        Families::adopt(parts, submission)?;
         if let Some(down) = self.ledger.down() {
             return Err(Box::new(store::store_refusal(&submission.name, down)));
         }
@@ -186,6 +200,7 @@ impl Runs {
         let name = parts.queues.index_of(&request.submission.name);
         parts.workers.use_lane(options.lane);
         self.idempotency.note(&options, id, name);
+        self.families.note(parts, &options, id, name);
         let key = parts.register.add(Entry::new(request, state, name));
         let mut waits_for = 0;
         // A predecessor that is named twice succeeds once.
@@ -564,6 +579,7 @@ impl Runs {
             State::Ending(_) => return Cancelled::AlreadyEnded,
             State::Running(_) => {
                 parts.interrupt(now, key, Reason::Cancel);
+                self.orphaned.extend(self.families.of(id));
                 return Cancelled::Asked;
             }
             // Noted until the store has answered: the change on its way cannot be taken back.
@@ -608,7 +624,38 @@ impl Runs {
         });
         entry.end(Arc::clone(&ending));
         let id = entry.id();
+        if status != Status::Succeeded {
+            self.orphaned.extend(self.families.of(id));
+        }
         self.write_end(parts, now, key, id, ending);
+    }
+
+    /// Cancels the unfinished children of requests that did not succeed, and theirs: in a loop, so that a deep tree
+    /// cannot exhaust the stack.
+    pub(super) fn cancel_children(&mut self, parts: &mut Parts, now: Millis) {
+        while let Some(child) = self.orphaned.pop() {
+            let cancelled = self.cancel(parts, now, child);
+            if !matches!(cancelled, Cancelled::Now | Cancelled::Asked) {
+                continue;
+            }
+            let key = parts.register.key(child);
+            let Some(entry) = key.and_then(|key| parts.register.get_mut(key)) else {
+                continue;
+            };
+            let Some(parent) = entry.options().parent else {
+                continue;
+            };
+            entry.note(now, format!("cancelled, since its parent {parent} ends"));
+            if entry.first_cancel() {
+                let (act, by) = (Act::Cancel, format!("its parent {parent}").into());
+                self.note(parts, now, Op::Acted { id: child, act, by });
+            }
+        }
+    }
+
+    /// The children of an unfinished request.
+    pub(super) fn children(&self, id: RequestId) -> Vec<RequestId> {
+        self.families.of(id)
     }
 
     /// A request's end is on disk.
@@ -628,6 +675,9 @@ impl Runs {
         };
         self.counts.ended[ending.status as usize] += 1;
         self.recent.add(id, ending.status);
+        if self.families.forget(id) {
+            self.note(parts, now, Op::Forget { parent: id });
+        }
         if !parts.policy.durable {
             self.idempotency.forget(&entry); // nothing of it is kept
         }
@@ -701,7 +751,8 @@ fn check_quota(parts: &Parts, submission: &Submission) -> Result<(), Box<Refusal
         None => ("max_queued_per_submitter", usual),
     };
     let submitter = &submission.submitter;
-    if most == 0 || &**submitter == SCHEDULES {
+    // Whoever may have the parent may have what it consists of.
+    if submission.options.child.is_some() || most == 0 || &**submitter == SCHEDULES {
         return Ok(());
     }
     let unfinished = parts.register.len_of(submitter);
@@ -715,6 +766,24 @@ fn check_quota(parts: &Parts, submission: &Submission) -> Result<(), Box<Refusal
         u64::from(unfinished) + 1,
         "wait until some of its requests have ended, or have the limit raised",
     )))
+}
+
+/// A worker says that a run waits for its children, or goes on; see `Machine::waits`. `false`: nothing has changed.
+pub(super) fn waits(
+    parts: &mut Parts,
+    now: Millis,
+    slot: Slot,
+    (id, attempt): (RequestId, u32),
+    waits: bool,
+) -> bool {
+    let Some((key, _)) = run_of(parts, slot, id, attempt) else {
+        return false;
+    };
+    if waits {
+        parts.begin_wait(now, key)
+    } else {
+        parts.end_wait(key)
+    }
 }
 
 /// The run that a worker has, with the key of its request, if it is this one.

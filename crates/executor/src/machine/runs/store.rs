@@ -16,7 +16,7 @@ use crate::machine::parts::Parts;
 use crate::machine::register::Key;
 use crate::machine::schedules::Schedules;
 use crate::news::News;
-use crate::op::{Op, Restored};
+use crate::op::{KnownChild, Op, Restored};
 use crate::request::{Cause, Death, Ending, Failure, Millis, Outcome, Status};
 
 /// Changes on their way to the disk.
@@ -195,6 +195,7 @@ impl Runs {
             // No state waits for these changes: a parked request waits for its time, not for the disk.
             Op::Park { .. }
             | Op::Acted { .. }
+            | Op::Forget { .. }
             | Op::Peak { .. }
             | Op::Fired { .. }
             | Op::Paused { .. }
@@ -306,6 +307,7 @@ impl Runs {
             return;
         };
         self.idempotency.forget(&entry);
+        self.families.withdraw(entry.options(), id);
         self.counts.refused += 1;
         self.doomed
             .extend(entry.dependents().iter().map(|one| (*one, id)));
@@ -438,6 +440,11 @@ impl Runs {
     ) {
         let name = parts.queues.index_of(name);
         self.idempotency.remember(key, id, name);
+    }
+
+    /// Remembers a child of an unfinished request.
+    pub(in crate::machine) fn remember_child(&mut self, parts: &mut Parts, one: &KnownChild) {
+        self.families.remember(parts, one);
     }
 
     /// The request with this idempotency key was pruned.

@@ -9,6 +9,7 @@ mod staff;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use super::policy::Policy;
 use super::register::Key;
 use crate::request::{Lane, Millis, Slot};
 use burst::Burst;
@@ -38,6 +39,8 @@ pub(crate) struct Worker {
     uses: u64,
     /// Requests that it runs, was handed, or is reserved for while their row is being committed.
     runs: Vec<Key>,
+    /// Of them, those that wait for their children.
+    waiting: u32,
     /// It takes nothing more and no longer counts; it is ended once its runs have ended.
     leaving: bool,
     /// Why the guard ended it.
@@ -63,6 +66,7 @@ impl Worker {
             idle_since: now,
             uses: 0,
             runs: Vec::new(),
+            waiting: 0,
             leaving: false,
             expelled: None,
         }
@@ -109,11 +113,21 @@ impl Worker {
         self.runs.is_empty()
     }
 
+    /// Whether what it runs waits for its children: it takes nothing more until then, and its place is another's.
+    pub(crate) fn waits(&self) -> bool {
+        self.waiting > 0 && self.lane != Lane::Async
+    }
+
+    /// Whether it counts among the workers of its lane.
+    fn counts(&self) -> bool {
+        !self.leaving && !self.waits()
+    }
+
     fn has_room(&self, at_once: u32) -> bool {
         self.stage == Stage::Up
             && !self.leaving
             && match self.lane {
-                Lane::Async => self.runs.len() < at_once as usize,
+                Lane::Async => self.runs.len() - (self.waiting as usize) < at_once as usize,
                 Lane::Short | Lane::Long => self.is_idle(),
             }
     }
@@ -127,13 +141,15 @@ pub(crate) struct LaneWorkers {
     open: [VecDeque<Slot>; 2],
     starting: u32,
     starting_burst: u32,
-    /// Workers that are not leaving.
+    /// Workers that are not leaving, nor wait for the children of what they run.
     alive: u32,
     guaranteed: u32,
     /// The lane has a definition or had a request: it keeps its guaranteed workers, and a slot of its own.
     in_use: bool,
-    /// Requests that have a worker.
+    /// Requests that have a worker, without those that wait for their children.
     running: u32,
+    /// Those that do.
+    waiting: u32,
     burst: Burst,
 }
 
@@ -148,7 +164,7 @@ impl LaneWorkers {
         self.starting_burst
     }
 
-    /// Workers that are not leaving.
+    /// Workers that are not leaving, nor wait for the children of what they run.
     pub(crate) fn alive(&self) -> u32 {
         self.alive
     }
@@ -158,9 +174,14 @@ impl LaneWorkers {
         self.in_use
     }
 
-    /// Requests that have a worker.
+    /// Requests that have a worker, without those that wait for their children.
     pub(crate) fn running(&self) -> u32 {
         self.running
+    }
+
+    /// Requests that wait for their children.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.waiting
     }
 
     /// What its runs were like lately.
@@ -205,7 +226,7 @@ impl WorkerSet {
     pub(crate) fn runs_nothing(&self) -> bool {
         self.by_lane
             .iter()
-            .all(|lane_workers| lane_workers.running == 0)
+            .all(|lane_workers| lane_workers.running + lane_workers.waiting == 0)
     }
 
     pub(crate) fn get(&self, slot: Slot) -> Option<&Worker> {
@@ -295,6 +316,45 @@ impl WorkerSet {
         });
     }
 
+    /// A run of a worker waits for its children: its place is free for another one.
+    pub(crate) fn give_place(&mut self, lane: Lane, slot: Slot) {
+        let lane_workers = &mut self.by_lane[lane as usize];
+        lane_workers.running -= 1;
+        lane_workers.waiting += 1;
+        let Some(worker) = self.get(slot) else {
+            return;
+        };
+        let (counted, burst, stage) = (worker.counts(), worker.burst, worker.stage);
+        self.change(slot, |worker| worker.waiting += 1);
+        if counted && !self.get(slot).is_some_and(Worker::counts) {
+            self.uncount(lane, burst, stage);
+        }
+    }
+
+    /// Such a run goes on or ends: its worker counts again, beside the one that has its place.
+    pub(crate) fn take_place(&mut self, lane: Lane, slot: Slot, policy: &Policy) {
+        let lane_workers = &mut self.by_lane[lane as usize];
+        lane_workers.waiting -= 1;
+        lane_workers.running += 1;
+        let is_full = lane_workers.guaranteed >= policy.guaranteed(lane);
+        let Some(counted) = self.change(slot, |worker| {
+            let counted = worker.counts();
+            worker.waiting -= 1;
+            counted
+        }) else {
+            return;
+        };
+        let Some(worker) = self.get_mut(slot).filter(|one| !counted && one.counts()) else {
+            return;
+        };
+        // Its place among the guaranteed ones may have been filled: then it ends when it has been idle for a while.
+        worker.burst |= is_full;
+        let is_guaranteed = !worker.burst;
+        let lane_workers = &mut self.by_lane[lane as usize];
+        lane_workers.alive += 1;
+        lane_workers.guaranteed += u32::from(is_guaranteed);
+    }
+
     /// A worker was given a run.
     pub(crate) fn use_once(&mut self, slot: Slot) {
         if let Some(worker) = self.get_mut(slot) {
@@ -372,7 +432,9 @@ impl WorkerSet {
             return;
         };
         let (lane, burst, stage) = (worker.lane, worker.burst, worker.stage);
-        self.uncount(lane, burst, stage);
+        if worker.counts() {
+            self.uncount(lane, burst, stage);
+        }
         self.change(slot, |worker| worker.leaving = true);
     }
 
@@ -412,7 +474,7 @@ impl WorkerSet {
     pub(crate) fn audit(&self, lane: Lane) -> Result<(), String> {
         let mine = || self.iter().filter(|(_, worker)| worker.lane == lane);
         let count = |which: &dyn Fn(&Worker) -> bool| {
-            let staying = mine().filter(|(_, worker)| !worker.leaving && which(worker));
+            let staying = mine().filter(|(_, worker)| worker.counts() && which(worker));
             u32::try_from(staying.count()).unwrap_or(u32::MAX)
         };
         let lane_workers = self.of_lane(lane);
@@ -431,6 +493,13 @@ impl WorkerSet {
         if counted != recorded {
             return Err(format!(
                 "{lane:?} workers are {counted:?}, recorded {recorded:?}"
+            ));
+        }
+        let waiting: u32 = mine().map(|(_, worker)| worker.waiting).sum();
+        if waiting != lane_workers.waiting {
+            let recorded = lane_workers.waiting;
+            return Err(format!(
+                "{waiting} {lane:?} runs wait for their children, recorded {recorded}"
             ));
         }
         let mut open: Vec<Slot> = lane_workers.open.iter().flatten().copied().collect();

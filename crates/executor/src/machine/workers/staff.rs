@@ -207,7 +207,7 @@ impl WorkerSet {
     /// from them, as a started one would (`burst.rs`).
     pub(crate) fn is_crowded(&self, lane: Lane, policy: &Policy) -> bool {
         let short = self.of_lane(lane).burst.is_short(policy.burst_run_ms_min);
-        let busy = |worker: &Worker| worker.lane == lane && !worker.is_idle();
+        let busy = |worker: &Worker| worker.lane == lane && !worker.is_idle() && !worker.waits();
         let cores = policy.cores() as usize;
         short && self.iter().filter(|(_, worker)| busy(worker)).count() >= cores
     }

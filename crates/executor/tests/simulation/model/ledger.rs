@@ -30,7 +30,9 @@ impl Change {
             Op::End { id, .. } => Self::End(*id),
             Op::Peak { bytes, .. } => Self::Peak(*bytes),
             Op::Fired { .. } | Op::Paused { .. } | Op::Resumed { .. } => Self::Schedule,
-            Op::Acted { .. } => unreachable!("the simulation says of nobody that he acted"),
+            Op::Acted { .. } | Op::Forget { .. } => {
+                unreachable!("the simulation says of nobody that he acted, and has no children")
+            }
         }
     }
 

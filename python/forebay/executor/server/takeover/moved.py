@@ -19,7 +19,10 @@ def aged(workers: list[MovedWorker]) -> list[MovedWorker]:
     """The same, with the time that has passed since `stamp` counted to their runs."""
     passed = [int((time.monotonic() - facts["at"]) * 1000) for facts, _ in workers]
     return [
-        (facts | {"runs": [[*run[:3], run[3] + ms] for run in facts["runs"]]}, descriptors)
+        (
+            facts | {"runs": [[*run[:3], run[3] + ms, *run[4:]] for run in facts["runs"]]},
+            descriptors,
+        )
         for ms, (facts, descriptors) in zip(passed, workers, strict=True)
     ]
 

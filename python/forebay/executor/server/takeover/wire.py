@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple, Self
 from forebay.errors import BrokenError
 from forebay.executor.wire.peer import peer_of
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 
 PACKET_BYTES_MAX: Final = 64 << 10
 DESCRIPTORS_MAX: Final = 8

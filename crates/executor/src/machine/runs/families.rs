@@ -1,0 +1,202 @@
+//! Parents and their children: requests that a run has submitted as parts of its own work.
+//!
+//! A child is known by its parent and the number of the call that submitted it. The parent's next run makes the same
+//! calls, and finds its children instead of submitting them again. A family is kept until its parent has ended; then
+//! nobody asks for a child by its number any more. The concept is `docs/concepts/executor/children.md`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::error::Refusal;
+use crate::id::RequestId;
+use crate::limit::{CHILDREN_MAX, DEPTH_MAX};
+use crate::machine::entry::Entry;
+use crate::machine::parts::Parts;
+use crate::machine::register::IdMap;
+use crate::op::KnownChild;
+use crate::request::{Child, Options, Submission};
+
+/// A child, as its parent's next run asks for it.
+#[derive(Debug)]
+struct Known {
+    id: RequestId,
+    /// The index of its name.
+    name: u32,
+    digest: u64,
+}
+
+/// The children of each unfinished request, by the number of their call.
+#[derive(Debug, Default)]
+pub(super) struct Families(IdMap<HashMap<u32, Known>>);
+
+impl Families {
+    /// The child that a submission is already, which its parent submitted in an earlier run.
+    ///
+    /// # Errors
+    /// `invalid`: it was another one.
+    pub(super) fn known(
+        &self,
+        parts: &Parts,
+        submission: &Submission,
+    ) -> Result<Option<RequestId>, Box<Refusal>> {
+        let Some((parent, child)) = child_of(&submission.options) else {
+            return Ok(None);
+        };
+        let family = self.0.get(&parent);
+        let Some(known) = family.and_then(|family| family.get(&child.call)) else {
+            return Ok(None);
+        };
+        let name = parts.queues.name(known.name).text();
+        if *name == submission.name && known.digest == child.digest {
+            return Ok(Some(known.id));
+        }
+        let was = if *name == submission.name {
+            format!("{name} with other arguments")
+        } else {
+            name.to_string()
+        };
+        Err(Box::new(Refusal::invalid(
+            &format!("call {} of request {parent}", child.call),
+            &format!(
+                "{was}, which its earlier run submitted there as {}",
+                known.id
+            ),
+            &submission.name,
+            "a request that runs again submits the same children in the same order; give one that \
+             differs an idempotency key of its own",
+        )))
+    }
+
+    /// Makes a submission the child of its parent, whose submitter and urgency it gets.
+    ///
+    /// # Errors
+    /// `invalid`: the parent does not run, or is being ended; or the child would wait for what waits for it. `limit`:
+    /// `children_max`, `depth_max`.
+    pub(super) fn adopt(parts: &Parts, submission: &mut Submission) -> Result<(), Box<Refusal>> {
+        let Some((id, child)) = child_of(&submission.options) else {
+            return Ok(());
+        };
+        let parent = parts.register.by_id(id);
+        let is_running = |entry: &&Entry| entry.run().is_some_and(|run| run.stop.is_none());
+        let Some(parent) = parent.filter(is_running) else {
+            return Err(Box::new(Refusal::invalid(
+                &format!("the parent of {}", submission.name),
+                "a request that runs and is not being ended",
+                &id.to_string(),
+                "submit it without a parent",
+            )));
+        };
+        let depth = parent.options().depth() + 1;
+        check_size(id, child, depth)?;
+        check_ancestors(parts, parent, submission)?;
+        let urgency = parent.options().priority;
+        submission.submitter = Arc::clone(&parent.submission().submitter);
+        let options = Arc::make_mut(&mut submission.options);
+        options.child = Some(Child { depth, ..child });
+        options.priority = options.priority.max(urgency);
+        Ok(())
+    }
+
+    /// Notes a request that enters the register, if it is a child of one that is there.
+    pub(super) fn note(&mut self, parts: &Parts, options: &Options, id: RequestId, name: u32) {
+        let Some((parent, child)) = child_of(options) else {
+            return;
+        };
+        let digest = child.digest;
+        self.add(parts, parent, child.call, Known { id, name, digest });
+    }
+
+    /// Remembers a child that an earlier server has accepted.
+    pub(super) fn remember(&mut self, parts: &mut Parts, one: &KnownChild) {
+        let name = parts.queues.index_of(&one.name);
+        let (id, digest) = (one.id, one.digest);
+        self.add(parts, one.parent, one.call, Known { id, name, digest });
+    }
+
+    fn add(&mut self, parts: &Parts, parent: RequestId, call: u32, known: Known) {
+        if parts.register.key(parent).is_some() {
+            self.0.entry(parent).or_default().insert(call, known);
+        }
+    }
+
+    /// A child was not accepted.
+    pub(super) fn withdraw(&mut self, options: &Options, id: RequestId) {
+        let Some((parent, child)) = child_of(options) else {
+            return;
+        };
+        if let Some(family) = self.0.get_mut(&parent)
+            && family.get(&child.call).is_some_and(|known| known.id == id)
+        {
+            family.remove(&child.call);
+        }
+    }
+
+    /// The children of a request, ended ones included, in the order of their calls.
+    pub(super) fn of(&self, parent: RequestId) -> Vec<RequestId> {
+        let mut family: Vec<_> = self.0.get(&parent).into_iter().flatten().collect();
+        family.sort_unstable_by_key(|(call, _)| **call);
+        family.into_iter().map(|(_, known)| known.id).collect()
+    }
+
+    /// A request has ended. `true`: it had children.
+    pub(super) fn forget(&mut self, parent: RequestId) -> bool {
+        !self.0.is_empty() && self.0.remove(&parent).is_some()
+    }
+}
+
+fn child_of(options: &Options) -> Option<(RequestId, Child)> {
+    Some((options.parent?, options.child?))
+}
+
+fn check_size(parent: RequestId, child: Child, depth: u32) -> Result<(), Box<Refusal>> {
+    let object = format!("request {parent}");
+    let refuse = |limit, most: u32, value: u32, next| {
+        let (most, value) = (u64::from(most), u64::from(value));
+        Err(Box::new(Refusal::limit(&object, limit, most, value, next)))
+    };
+    if child.call >= CHILDREN_MAX {
+        let next = "give a child more of the work, or have children submit their own";
+        return refuse("children_max", CHILDREN_MAX, child.call + 1, next);
+    }
+    if depth > DEPTH_MAX {
+        let next = "submit without a parent what nobody waits for";
+        return refuse("depth_max", DEPTH_MAX, depth, next);
+    }
+    Ok(())
+}
+
+/// Refuses a child that would wait for a request above it, which waits for the child.
+fn check_ancestors(
+    parts: &Parts,
+    parent: &Entry,
+    submission: &Submission,
+) -> Result<(), Box<Refusal>> {
+    let options = &*submission.options;
+    let above = std::iter::successors(Some(parent), |entry| {
+        parts.register.by_id(entry.options().parent_of_child()?)
+    });
+    let mut holders = 0;
+    for entry in above {
+        let id = entry.id();
+        if options.after.contains(&id) {
+            return Err(Box::new(Refusal::invalid(
+                &submission.name,
+                "to come after requests that do not wait for it",
+                &format!("{id}, which it is a child of"),
+                "leave it out of after=",
+            )));
+        }
+        let holds = entry.holds_key() && entry.options().key == options.key;
+        holders += u32::from(options.key.is_some() && holds);
+        if holders >= options.key_at_once.max(1) {
+            let key = options.key.as_deref().unwrap_or_default();
+            return Err(Box::new(Refusal::invalid(
+                &format!("{}, a child of request {}", submission.name, parent.id()),
+                "a key that no request above it holds",
+                &format!("{key:?}, which {id} ({}) holds", entry.submission().name),
+                "give the child another key, or do its work in the request that holds it",
+            )));
+        }
+    }
+    Ok(())
+}

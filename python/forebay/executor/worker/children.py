@@ -1,0 +1,240 @@
+"""Submitting the children of a run from its worker, and telling the server that it waits for them.
+
+The concept is docs/concepts/executor/children.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay.errors import DeadlineError
+from forebay.executor.client.async_client import AsyncClient
+from forebay.executor.client.async_request import AsyncRequest
+from forebay.executor.client.client import Client
+from forebay.executor.client.options import Submit
+from forebay.executor.client.request import Request
+from forebay.executor.worker.side import GOES_ON, WAITS
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from forebay.executor.app.context import Context
+    from forebay.executor.worker.side import Side
+
+__all__ = ["AsyncChildren", "ParentClients", "SyncChildren"]
+
+AHEAD: Final = 256
+"""Children of a `map` that are submitted and not read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildSubmit(Submit):
+    """The options of a child, with its place among the submissions of its parent."""
+
+    call: int = 0
+
+    @classmethod
+    def of(cls, options: Submit | None, parent: Context, call: int) -> ChildSubmit:
+        """Those of a submission, as that of a child; it belongs to the trace of its parent."""
+        given: dict[str, Any] = {"traceparent": parent.traceparent}
+        for it in _FIELDS if options is not None else ():
+            if (value := getattr(options, it.name)) is not None:
+                given[it.name] = value
+        return cls(**{**given, "parent": parent.id, "call": call})
+
+    @property
+    def is_repeatable(self) -> bool:
+        """By its call the server knows one that is sent twice."""
+        return True
+
+
+_FIELDS: Final = fields(Submit)
+
+
+class Waiting:
+    """Entered while a run waits for a child; the server hears of the first and of the last.
+
+    Threads: any.
+    """
+
+    def __init__(self, side: Side, id: str, attempt: int) -> None:
+        self._side = side
+        self._run = (id, attempt)
+        self._lock = threading.Lock()
+        self._count = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._count += 1
+            if self._count == 1:
+                self._side.send(WAITS, *self._run, b"")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._count -= 1
+            if self._count == 0:
+                self._side.send(GOES_ON, *self._run, b"")
+
+
+class Child(Request):
+    """A child of a run that blocks until it has ended."""
+
+    __slots__ = ("waiting",)
+
+    waiting: Waiting
+
+    def _wait(self, timeout: float | None) -> None:
+        try:
+            super()._wait(0.0)
+        except DeadlineError:
+            with self.waiting:
+                super()._wait(timeout)
+
+
+class AsyncChild(AsyncRequest):
+    """A child of a run whose task waits until it has ended."""
+
+    __slots__ = ("waiting",)
+
+    waiting: Waiting
+
+    async def _wait(self, timeout: float | None) -> None:
+        if self._status is None:
+            with self.waiting:
+                await super()._wait(timeout)
+
+
+class ParentClient(Client):
+    """The client by which a worker submits children of what it runs."""
+
+    _handle = Child
+
+
+class AsyncParentClient(AsyncClient):
+    """The same, for the tasks of the worker's loop."""
+
+    _handle = AsyncChild
+
+
+class ParentClients:
+    """Makes the client of a worker on first use; its process may be a fork of another one.
+
+    Args:
+        path: of the server's socket for clients.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._url = f"unix://{path}"
+        self._lock = threading.Lock()
+        self._client: ParentClient | None = None
+        self._async_client: AsyncParentClient | None = None
+
+    def get(self) -> ParentClient:
+        """The one for threads."""
+        with self._lock:
+            if self._client is None:
+                self._client = ParentClient(self._url, start=False)
+            return self._client
+
+    def get_async(self) -> AsyncParentClient:
+        """The one for the worker's loop."""
+        if self._async_client is None:
+            self._async_client = AsyncParentClient(self._url, start=False)
+        return self._async_client
+
+
+class SyncChildren:
+    """The children of a run in the worker's main thread, or in threads that it starts."""
+
+    def __init__(self, clients: ParentClients, side: Side, context: Context) -> None:
+        self._clients = clients
+        self._context = context
+        self._calls = itertools.count()
+        self._waiting = Waiting(side, context.id, context.attempt)
+
+    def submit(
+        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Submit | None
+    ) -> Request:
+        """A handle of the child, once that is on disk."""
+        child = self._begin(target, args, kwargs, options)
+        child.accepted()
+        return child
+
+    def map(
+        self, target: Any, calls: Iterable[tuple[Any, ...]], options: Submit | None
+    ) -> Iterator[Any]:
+        """The results, in the order of the calls."""
+        ahead: deque[Request] = deque()
+        for args in calls:
+            ahead.append(self._begin(target, args, {}, options))
+            if len(ahead) >= AHEAD:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+
+    def gather(self, children: Sequence[Any]) -> list[Any]:
+        """The results of all."""
+        with self._waiting:  # once for all of them
+            return [child.result() for child in children]
+
+    def _begin(
+        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Submit | None
+    ) -> Request:
+        asked = ChildSubmit.of(options, self._context, next(self._calls))
+        child = self._clients.get().submit_nowait(target, *args, options=asked, arguments=kwargs)
+        assert isinstance(child, Child)
+        child.waiting = self._waiting
+        return child
+
+
+class AsyncChildren:
+    """The children of a run that is a task of the worker's loop."""
+
+    def __init__(self, clients: ParentClients, side: Side, context: Context) -> None:
+        self._clients = clients
+        self._context = context
+        self._calls = itertools.count()
+        self._waiting = Waiting(side, context.id, context.attempt)
+
+    async def submit(
+        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Submit | None
+    ) -> AsyncRequest:
+        """A handle of the child, once that is on disk."""
+        child = await self._begin(target, args, kwargs, options)
+        await child.accepted()
+        return child
+
+    async def map(
+        self, target: Any, calls: Iterable[tuple[Any, ...]], options: Submit | None
+    ) -> AsyncIterator[Any]:
+        """The results, in the order of the calls."""
+        ahead: deque[AsyncRequest] = deque()
+        for args in calls:
+            ahead.append(await self._begin(target, args, {}, options))
+            if len(ahead) >= AHEAD:
+                yield await ahead.popleft().result()
+        while ahead:
+            yield await ahead.popleft().result()
+
+    async def gather(self, children: Sequence[Any]) -> list[Any]:
+        """The results of all."""
+        with self._waiting:
+            return await asyncio.gather(*(child.result() for child in children))
+
+    async def _begin(
+        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Submit | None
+    ) -> AsyncRequest:
+        asked = ChildSubmit.of(options, self._context, next(self._calls))
+        client = self._clients.get_async()
+        child = await client.submit_nowait(target, *args, options=asked, arguments=kwargs)
+        assert isinstance(child, AsyncChild)
+        child.waiting = self._waiting
+        return child
