@@ -233,7 +233,7 @@ impl Machine {
         // Events may carry times that go back; the machine's own time does not.
         self.now = self.now.max(now);
         self.runs.fail_doomed(&mut self.parts, now);
-        self.runs.cancel_children(&mut self.parts, now);
+        runs::families::cancel_children(&mut self.runs, &mut self.parts, now);
         // Doomed requests first, since they free keys and names; workers before dispatch, which may order more of them.
         self.parts.staff(now);
         self.runs.dispatch(&mut self.parts, now);
@@ -488,7 +488,7 @@ impl Machine {
 
     /// A run waits for its children, or goes on. Ignored if the run is not that worker's, or has not begun.
     pub fn waits(&mut self, now: Millis, slot: Slot, id: RequestId, attempt: u32, waits: bool) {
-        let changed = runs::waits(&mut self.parts, now, slot, (id, attempt), waits);
+        let changed = runs::families::waits(&mut self.parts, now, slot, (id, attempt), waits);
         self.settle_if(changed, now);
     }
 

@@ -130,18 +130,20 @@ impl Disk {
                 deaths,
                 claimed,
             } => self.end(id, &ending, deaths, claimed),
-            Op::Peak { name, code, bytes } => {
-                let mut all = self.learnt.iter_mut();
-                match all.find(|(one, of, _)| *one == name && *of == code) {
-                    Some((_, _, peaks)) => peaks.push(bytes),
-                    None => self.learnt.push((name, code, vec![bytes])),
-                }
-            }
+            Op::Peak { name, code, bytes } => self.learn(name, code, bytes),
             Op::Acted { .. }
             | Op::Forget { .. }
             | Op::Fired { .. }
             | Op::Paused { .. }
             | Op::Resumed { .. } => {}
+        }
+    }
+
+    fn learn(&mut self, name: Arc<str>, code: Arc<str>, bytes: u64) {
+        let mut all = self.learnt.iter_mut();
+        match all.find(|(one, of, _)| *one == name && *of == code) {
+            Some((_, _, peaks)) => peaks.push(bytes),
+            None => self.learnt.push((name, code, vec![bytes])),
         }
     }
 

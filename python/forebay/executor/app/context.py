@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     import logging
 
     from forebay.executor.app.children import Children
-    from forebay.executor.app.definition import Definition
     from forebay.executor.app.progress import AsyncProgress, Progress
     from forebay.executor.client.call import Target
     from forebay.executor.client.options import Submit
@@ -268,8 +267,8 @@ class Context:
         return f"<Context of {self.name} {self.id}, attempt {self.attempt}>"
 
 
-def outside(definition: Definition) -> Context:
-    """The context of a direct call."""
-    context = Context(OUTSIDE, 1, definition.name)
-    context._is_async = definition.is_async
+def outside(name: str, *, is_async: bool = False) -> Context:
+    """The context of a direct call; `is_async`: of an `async def`."""
+    context = Context(OUTSIDE, 1, name)
+    context._is_async = is_async
     return context

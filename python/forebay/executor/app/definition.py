@@ -206,12 +206,15 @@ def callable_without_context(definition: Definition) -> Any:
     at = [parameter.name for parameter in parameters].index(name)
     positional = parameters[at].kind is _POSITIONAL
 
+    def made() -> Context:
+        return outside(definition.name, is_async=definition.is_async)
+
     def completed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if name in kwargs or (positional and len(args) > at and isinstance(args[at], Context)):
             return args
         if positional and len(args) >= at:
-            return (*args[:at], outside(definition), *args[at:])
-        kwargs[name] = outside(definition)
+            return (*args[:at], made(), *args[at:])
+        kwargs[name] = made()
         return args
 
     if definition.is_async:

@@ -13,8 +13,9 @@ use crate::limit::{CHILDREN_MAX, DEPTH_MAX};
 use crate::machine::entry::Entry;
 use crate::machine::parts::Parts;
 use crate::machine::register::IdMap;
-use crate::op::KnownChild;
-use crate::request::{Child, Options, Submission};
+use crate::machine::runs::{Cancelled, Runs, run_of};
+use crate::op::{Act, KnownChild, Op};
+use crate::request::{Child, Millis, Options, Slot, Submission};
 
 /// A child, as its parent's next run asks for it.
 #[derive(Debug)]
@@ -199,4 +200,45 @@ fn check_ancestors(
         }
     }
     Ok(())
+}
+
+/// Cancels the unfinished children of requests that did not succeed, and theirs: in a loop, so that a deep tree
+/// cannot exhaust the stack.
+pub(in crate::machine) fn cancel_children(runs: &mut Runs, parts: &mut Parts, now: Millis) {
+    while let Some(child) = runs.orphaned.pop() {
+        let cancelled = runs.cancel(parts, now, child);
+        if !matches!(cancelled, Cancelled::Now | Cancelled::Asked) {
+            continue;
+        }
+        let key = parts.register.key(child);
+        let Some(entry) = key.and_then(|key| parts.register.get_mut(key)) else {
+            continue;
+        };
+        let Some(parent) = entry.options().parent else {
+            continue;
+        };
+        entry.note(now, format!("cancelled, since its parent {parent} ends"));
+        if entry.first_cancel() {
+            let (act, by) = (Act::Cancel, format!("its parent {parent}").into());
+            runs.note(parts, now, Op::Acted { id: child, act, by });
+        }
+    }
+}
+
+/// A worker says that a run waits for its children, or goes on; see `Machine::waits`. `false`: nothing has changed.
+pub(in crate::machine) fn waits(
+    parts: &mut Parts,
+    now: Millis,
+    slot: Slot,
+    (id, attempt): (RequestId, u32),
+    waits: bool,
+) -> bool {
+    let Some((key, _)) = run_of(parts, slot, id, attempt) else {
+        return false;
+    };
+    if waits {
+        parts.begin_wait(now, key)
+    } else {
+        parts.end_wait(key)
+    }
 }

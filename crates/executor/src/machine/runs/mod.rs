@@ -12,7 +12,7 @@
 pub(super) mod adopt;
 mod ahead;
 mod dispatch;
-mod families;
+pub(super) mod families;
 mod idempotency;
 mod interrupt;
 mod ledger;
@@ -34,7 +34,7 @@ use crate::action::Action;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::news::News;
-use crate::op::{Act, Op};
+use crate::op::Op;
 use crate::request::{
     Death, Ending, Failure, Lane, Millis, Outcome, Request, Slot, Status, Submission,
 };
@@ -630,29 +630,6 @@ impl Runs {
         self.write_end(parts, now, key, id, ending);
     }
 
-    /// Cancels the unfinished children of requests that did not succeed, and theirs: in a loop, so that a deep tree
-    /// cannot exhaust the stack.
-    pub(super) fn cancel_children(&mut self, parts: &mut Parts, now: Millis) {
-        while let Some(child) = self.orphaned.pop() {
-            let cancelled = self.cancel(parts, now, child);
-            if !matches!(cancelled, Cancelled::Now | Cancelled::Asked) {
-                continue;
-            }
-            let key = parts.register.key(child);
-            let Some(entry) = key.and_then(|key| parts.register.get_mut(key)) else {
-                continue;
-            };
-            let Some(parent) = entry.options().parent else {
-                continue;
-            };
-            entry.note(now, format!("cancelled, since its parent {parent} ends"));
-            if entry.first_cancel() {
-                let (act, by) = (Act::Cancel, format!("its parent {parent}").into());
-                self.note(parts, now, Op::Acted { id: child, act, by });
-            }
-        }
-    }
-
     /// The children of an unfinished request.
     pub(super) fn children(&self, id: RequestId) -> Vec<RequestId> {
         self.families.of(id)
@@ -766,24 +743,6 @@ fn check_quota(parts: &Parts, submission: &Submission) -> Result<(), Box<Refusal
         u64::from(unfinished) + 1,
         "wait until some of its requests have ended, or have the limit raised",
     )))
-}
-
-/// A worker says that a run waits for its children, or goes on; see `Machine::waits`. `false`: nothing has changed.
-pub(super) fn waits(
-    parts: &mut Parts,
-    now: Millis,
-    slot: Slot,
-    (id, attempt): (RequestId, u32),
-    waits: bool,
-) -> bool {
-    let Some((key, _)) = run_of(parts, slot, id, attempt) else {
-        return false;
-    };
-    if waits {
-        parts.begin_wait(now, key)
-    } else {
-        parts.end_wait(key)
-    }
 }
 
 /// The run that a worker has, with the key of its request, if it is this one.
