@@ -202,6 +202,25 @@ def test_so_does_one_whose_server_was_killed(serving: Serving, tmp_path: Path) -
         assert len(runs) == len(set(runs))
 
 
+def test_a_parent_waits_on_under_the_server_that_takes_the_place(
+    serving: Serving, tmp_path: Path
+) -> None:
+    """It goes over while it waits, with its child; its place is another's there too."""
+    with Client(f"unix://{serving.socket}") as client:
+        parent = client.submit("waits_for", str(tmp_path))
+        assert until(lambda: list(tmp_path.glob("*.ran")))
+        successor = serving.replace()
+        try:
+            assert until(lambda: "waits for its children" in parent.why()["reason"])
+            assert client.run("double", 21) == 42
+            (tmp_path / "go").touch()
+            assert parent.result(20) is None
+            assert serving.ended() == 0
+            assert client.run("depth", 5) == 6
+        finally:
+            successor.close()
+
+
 def test_another_child_in_the_same_place_is_refused(client: Client) -> None:
     """A result of other arguments would be wrong."""
     told = client.run("changes")
