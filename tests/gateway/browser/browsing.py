@@ -66,6 +66,12 @@ def shout(count: int) -> None:
     sys.stdout.write("".join(f"line {number} of {count}\\n" for number in range(1, count + 1)))
 
 
+@app.request(lane="long")
+def tree(ctx: forebay.Context, depth: int) -> int:
+    """So many requests below each other, two by two."""
+    return 1 + sum(ctx.map(tree, [depth - 1] * 2)) if depth else 1
+
+
 @app.request(lane="short", cron="0 0 1 1 *")
 def yearly() -> None:
     pass

@@ -17,6 +17,7 @@ const PATHS = {
   back: "M9.5 3.5 5 8l4.5 4.5",
   up: "M4 10l4-4 4 4",
   down: "M4 6l4 4 4-4",
+  right: "M6 4l4 4-4 4",
 };
 
 /** One of them; a text beside it or a label says what it stands for. */

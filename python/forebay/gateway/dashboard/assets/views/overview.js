@@ -25,6 +25,7 @@ const WAITS = {
   time: "a time",
   key: "a key",
   name: "others of its name",
+  children: "its children",
 };
 
 /** The figures of now, and of the last hour. */
