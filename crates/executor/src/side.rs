@@ -132,6 +132,8 @@ pub enum Record<'a> {
     },
     /// Figures of this worker: see [`crate::usage`].
     Usage { figures: &'a [u8] },
+    /// A run has begun its file of items, or added one: see [`crate::items`].
+    Items { id: RequestId, attempt: u32 },
 }
 
 /// The result of [`Side::receive`].
@@ -297,6 +299,7 @@ fn read(packet: &[u8]) -> Result<Record<'_>> {
         },
         4 => Record::Returned { call: id.0 },
         5 => Record::Usage { figures: payload },
+        6 => Record::Items { id, attempt },
         _ => return Err(malformed("a record of an unknown kind")),
     })
 }

@@ -19,6 +19,7 @@ from forebay.executor.client.call import (
     Target,
     application_of,
     bind,
+    item_type,
     name_of,
     options_of,
     result_type,
@@ -113,7 +114,7 @@ class AsyncClient:
         """
         name, frame, repeatable = await self._submission(target, args, kwargs, options, arguments)
         id_ = await self._submit(frame, repeatable, target)
-        return AsyncRequest(self, id_, name, result_type(target))
+        return AsyncRequest(self, id_, name, result_type(target), item_type(target))
 
     async def submit_nowait(
         self,
@@ -140,7 +141,7 @@ class AsyncClient:
         name, frame, repeatable = await self._submission(target, args, kwargs, options, arguments)
         submission = self._submit(frame, repeatable, target)
         task = await self._accepting.start(submission)
-        return AsyncRequest(self, task, name, result_type(target))
+        return AsyncRequest(self, task, name, result_type(target), item_type(target))
 
     async def submit_many(
         self,

@@ -18,6 +18,7 @@ from forebay.errors import (
     RemoteError,
 )
 from forebay.executor.client.follow import Progress, RequestFollowing, async_items, item_of
+from forebay.executor.client.items import AsyncItems, ItemsFollowing
 from forebay.executor.client.links import not_accepted, ran_out
 from forebay.executor.client.result_file import file_of
 from forebay.executor.wire.frames import message
@@ -40,10 +41,25 @@ class AsyncRequest:
         name: of the request's definition; empty where it was found by its id.
     """
 
-    __slots__ = ("_accepting", "_client", "_error", "_id", "_status", "_type", "_value", "name")
+    __slots__ = (
+        "_accepting",
+        "_client",
+        "_error",
+        "_id",
+        "_item_type",
+        "_status",
+        "_type",
+        "_value",
+        "name",
+    )
 
     def __init__(
-        self, client: AsyncClient, id_: str | asyncio.Task[str], name: str, type_: Any
+        self,
+        client: AsyncClient,
+        id_: str | asyncio.Task[str],
+        name: str,
+        type_: Any,
+        item_type: Any = Any,
     ) -> None:
         self._client = client
         self._id: str | None = None
@@ -53,6 +69,7 @@ class AsyncRequest:
         else:
             self._accepting = id_
         self._type = type_
+        self._item_type = item_type
         self._status: str | None = None
         self._value: Any = None
         self._error: Error | None = None
@@ -154,6 +171,14 @@ class AsyncRequest:
                 yield text
         if text := decoder.decode(b"", final=True):
             yield text
+
+    def items(self, after: int = 0, *, epoch: int | None = None, follow: bool = True) -> AsyncItems:
+        """What it yields, to be read by `async for`; arguments and errors as of `Request.items`.
+
+        Cancellation: safe; an item that has come is given by the next turn.
+        """
+        wanted = (self.name, self._item_type, after, epoch)
+        return AsyncItems(self, ItemsFollowing(*wanted, follow=follow))
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
         """Changes of its status, its progress and the reasons why it waits, until it ends.

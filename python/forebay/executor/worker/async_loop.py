@@ -43,6 +43,7 @@ from forebay.transport import EventLoop, new_event_loop
 
 if TYPE_CHECKING:
     from forebay._core import Connection
+    from forebay.executor.worker.items import Items
     from forebay.executor.worker.results import Results
     from forebay.executor.worker.side import Side
 
@@ -60,6 +61,7 @@ def serve_async(
     entries: dict[str, Entry],
     side: Side,
     results: Results,
+    items: Items,
     log_format: str | None = None,
 ) -> None:
     """Serve until the server has ended; log lines are written in this format.
@@ -69,7 +71,7 @@ def serve_async(
         Terminated: SIGTERM came while requests ran.
     """
     write_lines_as(log_format, running_request)
-    requests = AsyncLoop(connection, entries, side, results)
+    requests = AsyncLoop(connection, entries, side, results, items)
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(requests.serve())
@@ -114,12 +116,18 @@ class AsyncLoop(ProgressTeller):
     """Runs all requests of a connection side by side, in one event loop."""
 
     def __init__(
-        self, connection: Connection, entries: dict[str, Entry], side: Side, results: Results
+        self,
+        connection: Connection,
+        entries: dict[str, Entry],
+        side: Side,
+        results: Results,
+        items: Items,
     ) -> None:
         super().__init__(side)
         self._connection = connection
         self._entries = entries
         self._results = results
+        self._items = items
         self._decode = decoder(tuple[str, list[Any], Any]).decode
         self._runs: dict[tuple[int, int], Run] = {}
         self._early: OrderedDict[tuple[int, int], None] = OrderedDict()
@@ -285,9 +293,13 @@ class AsyncLoop(ProgressTeller):
             return answers.CANCELLED, None
         try:
             with _span(run, entry):
-                value = entry.call(blob, context)
-                if entry.is_async:
-                    value = await value
+                if entry.gives_items:
+                    await self._items.run_async(entry, (run.id, run.attempt), blob, context)
+                    value = None
+                else:
+                    value = entry.call(blob, context)
+                    if entry.is_async:
+                        value = await value
             if value is None:
                 return answers.NOTHING, None
             answer = self._results.encode(entry, value)

@@ -43,6 +43,7 @@ from forebay.executor.worker.usage import UsageTeller
 
 if TYPE_CHECKING:
     from forebay._core import Connection
+    from forebay.executor.worker.items import Items
     from forebay.executor.worker.pool import WorkerPool
     from forebay.executor.worker.results import Results
     from forebay.executor.worker.side import Side
@@ -73,6 +74,7 @@ class SyncLoop(ProgressTeller):
         "_early",
         "_entries",
         "_isolation",
+        "_items",
         "_leases",
         "_results",
         "_returned",
@@ -87,6 +89,7 @@ class SyncLoop(ProgressTeller):
         side: Side,
         pool: WorkerPool | None,
         results: Results,
+        items: Items,
     ) -> None:
         from forebay.executor.wire.codec import decoder
 
@@ -94,6 +97,7 @@ class SyncLoop(ProgressTeller):
         self._connection = connection
         self._entries = entries
         self._results = results
+        self._items = items
         self._leases = set() if pool is None else pool.leases
         self._decode = decoder(tuple[str, list[Any], Any]).decode
         self._running: tuple[str, int] | None = None
@@ -191,8 +195,10 @@ class SyncLoop(ProgressTeller):
                     reporter=self,
                 )
             call: Call = entry.call
+            if entry.gives_items:
+                call = self._items.call_of(entry, id, attempt)
             if _trace.spans is not None:
-                call = traced(_trace.spans, entry, id, attempt, traceparent)
+                call = traced(_trace.spans, entry.name, call, id, attempt, traceparent)
             return self._answer(entry, call, blob, context)
         finally:
             self._running = None
