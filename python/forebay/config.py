@@ -231,6 +231,7 @@ _EXECUTOR_COUNTS: Final = (
     "max_deaths",
     "max_queued",
     "max_queued_per_submitter",
+    "max_items",
     "server_number",
 )
 _EXECUTOR_BYTES: Final = (
@@ -239,6 +240,8 @@ _EXECUTOR_BYTES: Final = (
     "max_argument_bytes",
     "max_queue_bytes",
     "max_result_bytes",
+    "max_item_bytes",
+    "max_stream_bytes",
     "max_log_bytes",
     "retention_bytes",
 )
@@ -253,6 +256,8 @@ _EXECUTOR_TIMES: Final = (
 )
 SERVER_NUMBER_MAX: Final = 63
 """An id has six bits for the number of its server: crates/executor/src/id.rs."""
+ITEM_BYTES_MOST: Final = 64 << 20
+"""No reader takes a longer item: crates/executor/src/limit.rs."""
 SYNCHRONOUS: Final = ("full", "normal")
 """What a commit survives: the loss of power, or only the death of the server."""
 
@@ -315,6 +320,15 @@ class ExecutorConfig:
     max_result_bytes: int = 1_000_000
     """Results above it become files, which do not pass through the database's log."""
 
+    max_items: int = 1_000_000
+    """Items of one generator; a reader that comes back passes over a million in some 50 ms."""
+
+    max_item_bytes: int = 4_000_000
+    """Of one item, which the server copies for each reader: a millisecond of its only thread."""
+
+    max_stream_bytes: int = 256_000_000
+    """Of all items of one generator: a quarter of what ended requests may take."""
+
     max_log_bytes: int = 10_000_000
     """Output kept of one request: its first 256 KiB and the last of it."""
 
@@ -353,6 +367,11 @@ class ExecutorConfig:
         for name in ("max_workers", "max_deaths", "async_at_once", "max_queued"):
             if getattr(self, name) == 0:
                 raise ConfigError(f"{name} is 0, so nothing would run; give 1 or more")
+        if self.max_item_bytes > ITEM_BYTES_MOST:
+            raise ConfigError(
+                f"max_item_bytes is {self.max_item_bytes}; give at most {ITEM_BYTES_MOST}, which"
+                " is what a reader takes"
+            )
         if self.synchronous not in SYNCHRONOUS:
             raise ConfigError(
                 f"synchronous is {self.synchronous!r}; give one of {', '.join(SYNCHRONOUS)}"

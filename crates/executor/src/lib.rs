@@ -17,6 +17,7 @@ pub mod fuzzing;
 pub mod gauge;
 mod hash;
 pub mod id;
+pub mod items;
 pub mod journal;
 pub mod limit;
 pub mod logs;

@@ -58,6 +58,19 @@ pub const LOG_HEAD_BYTES: u64 = 256 << 10;
 pub const LOG_BYTES_LEAST: u64 = 4 * LOG_HEAD_BYTES;
 /// Log files that stay open; further ones are opened for each write (`log_files_open_max`).
 pub const LOG_FILES_OPEN_MAX: usize = 256;
+/// One item of a generator, whatever the settings say (`max_item_bytes`): it is one message to a reader.
+pub const ITEM_BYTES_MOST: usize = 64 << 20;
+/// Items of one message to a reader, in bytes; a larger item has a message of its own (`item_piece_bytes`).
+pub const ITEM_PIECE_BYTES: usize = 64 << 10;
+/// And their number: small ones cost more to take apart than to copy.
+pub const ITEM_PIECE_COUNT: usize = 1_024;
+/// Items that a reader passes over in one turn, to get behind the number that it named: about 100 us
+/// (`item_looks_max`).
+pub const ITEM_LOOKS_MAX: usize = 4_096;
+/// What it reads at once for that, and how often in one turn: 1 MiB.
+pub const ITEM_SKIP_BYTES: usize = 16 << 10;
+/// See [`ITEM_SKIP_BYTES`].
+pub const ITEM_SKIP_READS: usize = 64;
 /// Events that the feed keeps, superseded ones included (`feed_events_max`). A reader that is slower than the server is
 /// so many behind before it is told a gap: some seconds at 10,000 requests a second.
 pub const FEED_EVENTS_MAX: usize = 65_536;

@@ -13,7 +13,7 @@ mod work;
 mod writer;
 
 pub use answer::{
-    Message, accepted, answered, cancelled, ended, ended_without, in_file, logged, protocol,
+    Message, accepted, answered, cancelled, ended, ended_without, in_file, items, logged, protocol,
     refused, stood,
 };
 pub use call::{Call, Submit};
@@ -28,7 +28,7 @@ pub use writer::Writer;
 
 /// The protocol of this version; a client that says none speaks 1.
 ///
-/// 1: the calls of `tests/executor/compat/1`. 2: `hello`, `feed`, the options `traceparent` and `parent`, filters and
+/// 1: the calls of `tests/executor/compat/1`. 2: `hello`, `feed`, `items`, the options `traceparent` and `parent`, filters and
 /// cursors of `list`, the cursor of `events`, whose events have numbers. A number grows with each addition that a client
 /// may rely on, and a server knows every smaller one.
 pub const PROTOCOL: u64 = 2;

@@ -138,6 +138,8 @@ pub enum Record<'a> {
     },
     /// Figures of this worker: see [`crate::usage`].
     Usage { figures: &'a [u8] },
+    /// A run has begun its file of items, or added one: see [`crate::items`].
+    Items { id: RequestId, attempt: u32 },
 }
 
 /// The result of [`Side::receive`].
@@ -303,10 +305,11 @@ fn read(packet: &[u8]) -> Result<Record<'_>> {
         },
         4 => Record::Returned { call: id.0 },
         5 => Record::Usage { figures: payload },
-        kind @ (6 | 7) => Record::Waits {
+        6 => Record::Items { id, attempt },
+        kind @ (7 | 8) => Record::Waits {
             id,
             attempt,
-            waits: kind == 6,
+            waits: kind == 7,
         },
         _ => return Err(malformed("a record of an unknown kind")),
     })

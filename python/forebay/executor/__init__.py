@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from forebay.executor.client.async_request import AsyncRequest
     from forebay.executor.client.client import Client
     from forebay.executor.client.follow import Progress
+    from forebay.executor.client.items import AsyncItems, Items
     from forebay.executor.client.options import Submit
     from forebay.executor.client.request import Request
     from forebay.executor.futures.executor import Executor
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
 __all__ = [
     "App",
     "AsyncClient",
+    "AsyncItems",
     "AsyncRequest",
     "Cancelled",
     "Client",
     "Context",
     "Executor",
+    "Items",
     "Progress",
     "Request",
     "Secret",
@@ -48,6 +51,7 @@ __getattr__, __dir__ = lazy(
         "app.secret": ("Secret",),
         "client.follow": ("Progress",),
         "futures.executor": ("Executor",),
+        "client.items": ("AsyncItems", "Items"),
         "client.options": ("Submit",),
         "client.request": ("Request",),
     },

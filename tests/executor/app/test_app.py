@@ -151,16 +151,6 @@ def test_what_cannot_travel_is_refused_at_decoration(function: Any, named: str):
     assert named in str(caught.value)
 
 
-def test_generator_is_refused():
-    """A request has one result; a stream of them would be lost."""
-
-    def numbers() -> Any:
-        yield 1
-
-    with pytest.raises(forebay.ConfigError, match=r"ctx\.progress"):
-        forebay.App("refuses").request()(numbers)
-
-
 def test_annotation_of_a_later_class_is_read_at_first_use():
     """Order of definition in a module is the author's own affair."""
     names: dict[str, Any] = {"forebay": forebay, "__name__": "later"}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import forebay
 from forebay.executor.app.docs import docs_of
@@ -149,3 +152,79 @@ def test_sources_are_the_application_s_own_files(tmp_path: Path):
 def test_main_file_is_a_source_even_where_no_module_has_it():
     """A file that is run as a script is in no module under its own name."""
     assert "/nowhere/tune.py" in sources_of("/nowhere/tune.py")
+
+
+def test_a_generator_is_described_by_its_items_and_its_result() -> None:
+    """A caller of another language knows what comes, and a server what it passes on."""
+    streams = forebay.App("streams")
+
+    @streams.request()
+    def boxes(count: int) -> Iterator[Box]:
+        yield Box(count)
+
+    @streams.request()
+    def counted() -> Generator[int, None, str]:
+        yield 1
+        return "one"
+
+    @streams.request()
+    async def arrays() -> AsyncIterator[np.ndarray]:
+        yield np.zeros(1)
+
+    @streams.request()
+    def anything():  # type: ignore[no-untyped-def]
+        yield 1
+
+    @streams.request()
+    def plain() -> int:
+        return 1
+
+    made = manifest_of(streams, None, target="streams")
+    found = {it["name"]: (it["items"], it["result"], it["lane"]) for it in made["requests"]}
+    assert found == {
+        "boxes": ({"$ref": "#/definitions/Box"}, None, "long"),
+        "counted": ({"type": "integer"}, {"type": "string"}, "long"),
+        "arrays": ({"x-forebay": "array"}, {"type": "null"}, "async"),
+        "anything": ({}, None, "long"),
+        "plain": (None, {"type": "integer"}, "long"),
+    }
+
+
+def test_a_generator_can_be_called_here() -> None:
+    """It is still the function: nothing is submitted."""
+    streams = forebay.App("streams")
+
+    @streams.request()
+    def count(ctx: forebay.Context, until: int) -> Iterator[int]:
+        yield from range(until)
+
+    @streams.request()
+    async def later(ctx: forebay.Context, until: int) -> AsyncIterator[int]:
+        for number in range(until):
+            yield number
+
+    async def read() -> list[int]:
+        return [number async for number in later(until=2)]
+
+    assert list(count(until=2)) == [0, 1]
+    assert asyncio.run(read()) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "told"),
+    [
+        (int, r"'wrong' is a generator and annotated with int; annotate it with Iterator\[T\]"),
+        (list[int], r"annotated with list\[int\]"),
+        (Iterator[object], r"an item of request 'wrong' is annotated with object"),
+        (Generator[int, None, object], r"the result of request 'wrong' is annotated with object"),
+    ],
+)
+def test_a_generator_with_another_annotation_is_refused(annotation: Any, told: str) -> None:
+    """At its definition, and not when its first item cannot be read."""
+
+    def wrong():  # type: ignore[no-untyped-def]
+        yield 1
+
+    wrong.__annotations__["return"] = annotation
+    with pytest.raises(forebay.ConfigError, match=told):
+        forebay.App("streams").request(wrong)

@@ -97,6 +97,14 @@ def once(folder: str, number: int) -> None:
 def waits_for(ctx: forebay.Context, folder: str) -> None:
     ctx.submit(holds, folder).result()
 
+@app.request()
+def counts(until: int):
+    yield from range(until)
+
+@app.request()
+def reads(ctx: forebay.Context, until: int) -> list[int]:
+    return list(ctx.submit(counts, until).items())
+
 @app.request(retries=1, backoff=0.01)
 def changes(ctx: forebay.Context) -> str:
     if ctx.attempt == 1:
@@ -137,6 +145,11 @@ def test_depth_is_no_deadlock_with_two_workers(client: Client) -> None:
     assert client.run("depth", 20) == 21
     assert client.run("deep", 20) == 21
     assert client.run("fibonacci", 6) == 8
+
+
+def test_waiting_for_an_item_of_a_child_holds_no_place_either(client: Client) -> None:
+    """The one worker of the lane yields what the other one reads."""
+    assert client.run("reads", 5) == [0, 1, 2, 3, 4]
 
 
 def test_the_limit_of_the_depth_is_named(client: Client) -> None:

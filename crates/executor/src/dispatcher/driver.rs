@@ -41,6 +41,7 @@ use crate::dispatcher::workers::{Workers, moving};
 use crate::error::{Error, Result};
 use crate::feed::{Exposition, Feed, FeedBounds};
 use crate::id::RequestId;
+use crate::items::Items;
 use crate::logs::Logs;
 use crate::machine::Machine;
 use crate::request::Slot;
@@ -106,7 +107,8 @@ impl Driver {
         // Clients connect last: until the store was read, no id, submission token or idempotency key of theirs
         // could be recognized.
         let audit = state.as_deref().map(AuditLog::new);
-        let mut clients = Clients::new(logs, audit, settings.arguments_bytes_max);
+        let items = state.as_deref().map(Items::new);
+        let mut clients = Clients::new((logs, items), audit, settings.arguments_bytes_max);
         if let Some(path) = &settings.socket {
             clients.inherit_gateway(settings.gateway);
             clients.listen(&poll, path, settings.passed)?;

@@ -34,6 +34,9 @@ pub fn requests() -> Vec<Vec<u8>> {
         writer.text("events").array(1).text("ended");
         writer.unsigned(1 << 60);
     };
+    let items = |writer: &mut Writer| {
+        writer.text(&id).unsigned(2).unsigned(300).boolean(true);
+    };
     let hello = |writer: &mut Writer| {
         writer.unsigned(2);
     };
@@ -47,6 +50,7 @@ pub fn requests() -> Vec<Vec<u8>> {
         b"\x92\x01\x81\xa7message\xa1x".to_vec(),
         b"\x82\xa4done\x03\xa5total\x0a".to_vec(),
         call("feed", 2, &feed),
+        call("items", 4, &items),
     ]
 }
 
@@ -74,6 +78,7 @@ pub fn side() -> Vec<Vec<u8>> {
         record(3, "a warning \u{e9}".as_bytes()),
         record(4, b""),
         record(5, &usage()[0]),
+        record(6, b""),
     ]
 }
 

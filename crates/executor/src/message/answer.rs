@@ -6,6 +6,8 @@ use std::path::Path;
 use super::{Writer, put_blob};
 use crate::error::Refusal;
 use crate::id::RequestId;
+use crate::items::ItemsPiece;
+use crate::limit::{BLOB_SEGMENT_BYTES_MIN, ITEM_PIECE_BYTES};
 use crate::request::{Blob, Ending, Outcome, Status};
 
 /// A head, with a blob that travels beside it if it is large.
@@ -118,6 +120,34 @@ pub fn logged(offset: u64, bytes: &[u8]) -> Vec<u8> {
     writer.into_bytes()
 }
 
+/// An item of `items`: `[epoch, first, [item, ...]]`; a large one is alone, beside the head: `[epoch, first, nil]`.
+pub fn items(piece: ItemsPiece) -> Message {
+    let mut writer = Writer::with_room(32 + piece.bytes.len().min(ITEM_PIECE_BYTES));
+    writer
+        .array(3)
+        .unsigned(piece.epoch)
+        .unsigned(piece.first)
+        .array(piece.items.len());
+    if let [only] = &piece.items[..]
+        && only.len() >= BLOB_SEGMENT_BYTES_MIN
+    {
+        let mut writer = Writer::with_room(32);
+        writer.array(3).unsigned(piece.epoch).unsigned(piece.first);
+        writer.nil();
+        return Message {
+            head: writer.into_bytes(),
+            segment: Some(piece.bytes[only.clone()].into()),
+        };
+    }
+    for item in piece.items {
+        writer.binary(&piece.bytes[item]);
+    }
+    Message {
+        head: writer.into_bytes(),
+        segment: None,
+    }
+}
+
 fn put_id(writer: &mut Writer, id: RequestId) {
     writer.text(&id.to_string());
 }
@@ -162,6 +192,28 @@ mod tests {
         assert_eq!(told.segment, None);
         let end = b"\xa9succeeded\x92\xc4\x04/r/1\xce\x00\x01\x11\x70";
         assert!(told.head.ends_with(end), "{:?}", told.head);
+    }
+
+    #[test]
+    fn items_are_told_with_their_epoch_and_the_number_of_the_first() {
+        let piece = |bytes: &[u8], items: &[std::ops::Range<usize>]| ItemsPiece {
+            epoch: 2,
+            first: 300,
+            bytes: bytes.to_vec(),
+            items: items.to_vec(),
+        };
+        let told = items(piece(b"xabyc", &[1..3, 4..5]));
+        assert_eq!(told.head, b"\x93\x02\xcd\x01\x2c\x92\xc4\x02ab\xc4\x01c");
+        let begun = items(piece(b"", &[]));
+        assert_eq!(
+            (begun.head, begun.segment),
+            (b"\x93\x02\xcd\x01\x2c\x90".to_vec(), None)
+        );
+        let large = vec![7; BLOB_SEGMENT_BYTES_MIN];
+        let only = 0..large.len();
+        let alone = items(piece(&large, &[only]));
+        assert_eq!(alone.head, b"\x93\x02\xcd\x01\x2c\xc0");
+        assert_eq!(alone.segment.as_deref(), Some(&large[..]));
     }
 
     #[test]

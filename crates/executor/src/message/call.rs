@@ -51,6 +51,15 @@ pub enum Call<'a> {
         /// The number of the last event that the client had.
         cursor: Option<u64>,
     },
+    /// What a generator yields.
+    Items {
+        id: RequestId,
+        /// That which the client knows.
+        epoch: Option<u64>,
+        /// The number of the last one that it had.
+        after: u64,
+        follow: bool,
+    },
     /// The events of the server.
     Feed {
         /// A map in msgpack, or nil; see [`super::filter`].
@@ -98,6 +107,7 @@ impl<'a> Call<'a> {
                 id: id(&mut reader)?,
             },
             ("logs", 1..=3) => logs(&mut reader, count)?,
+            ("items", 1..=4) => items(&mut reader, count)?,
             ("events", 1..=2) => Self::Events {
                 id: id(&mut reader)?,
                 cursor: if count > 1 {
@@ -116,7 +126,7 @@ impl<'a> Call<'a> {
             },
             (
                 "hello" | "submit" | "run" | "accepted" | "wait" | "taken" | "cancel" | "logs"
-                | "events" | "feed",
+                | "events" | "feed" | "items",
                 _,
             ) => {
                 return Err(reader.malformed("another number of arguments than the method has"));
@@ -179,6 +189,19 @@ fn logs<'a>(reader: &mut Reader<'a>, count: usize) -> Result<Call<'a>> {
         id: id(reader)?,
         offset: if count > 1 { reader.unsigned()? } else { 0 },
         follow: count > 2 && reader.boolean()?,
+    })
+}
+
+fn items<'a>(reader: &mut Reader<'a>, count: usize) -> Result<Call<'a>> {
+    Ok(Call::Items {
+        id: id(reader)?,
+        epoch: if count > 1 {
+            reader.unsigned_or_nil()?
+        } else {
+            None
+        },
+        after: if count > 2 { reader.unsigned()? } else { 0 },
+        follow: count > 3 && reader.boolean()?,
     })
 }
 
@@ -298,6 +321,33 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_of_items_names_the_last_one_that_it_had() {
+        let id = RequestId(7);
+        let plain = head("items", |w| w.unsigned(7), 1);
+        let (epoch, after, follow) = (None, 0, false);
+        let expected = Call::Items {
+            id,
+            epoch,
+            after,
+            follow,
+        };
+        assert_eq!(Call::read(&plain, None).expect("read"), expected);
+        let behind = head(
+            "items",
+            |w| w.unsigned(7).unsigned(2).unsigned(300).boolean(true),
+            4,
+        );
+        let (epoch, after, follow) = (Some(2), 300, true);
+        let expected = Call::Items {
+            id,
+            epoch,
+            after,
+            follow,
+        };
+        assert_eq!(Call::read(&behind, None).expect("read"), expected);
+    }
+
+    #[test]
     fn a_hello_of_a_later_version_may_say_more() {
         for (count, more) in [(1, false), (2, true)] {
             let head = head(
@@ -354,6 +404,7 @@ mod tests {
             ("wait", 3),
             ("feed", 3),
             ("events", 3),
+            ("items", 5),
         ] {
             let head = head(method, |w| (0..count).fold(w, |w, _| w.unsigned(1)), count);
             assert!(Call::read(&head, None).is_err(), "{method}");

@@ -23,7 +23,10 @@ pub fn side(input: &[u8]) -> bool {
             let _ = Usage::default().take(0, figures);
             figures
         }
-        Record::Hello { .. } | Record::Returned { .. } | Record::Waits { .. } => &[],
+        Record::Hello { .. }
+        | Record::Returned { .. }
+        | Record::Waits { .. }
+        | Record::Items { .. } => &[],
     };
     assert!(payload.len() < input.len());
     false

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use super::error::{Result, StoreError};
+use crate::items::ITEMS;
 
 /// For its owner alone: arguments and results are private.
 const DIRECTORY_MODE: u32 = 0o700;
@@ -45,7 +46,7 @@ pub(super) fn prepare(directory: &Path) -> Result<()> {
             kind,
         });
     }
-    for inner in [RESULTS, LOGS] {
+    for inner in [RESULTS, LOGS, ITEMS] {
         make(&directory.join(inner))?;
     }
     // SQLite gives the files beside the database its mode, so the database is created here with the right one.

@@ -10,6 +10,7 @@ use super::config::StoreConfig;
 use super::directory::{LOGS, RESULTS};
 use super::results::{self, folder_bytes};
 use crate::id::RequestId;
+use crate::items::ITEMS;
 use crate::limit::STEP_MS;
 use crate::request::{Millis, Status};
 
@@ -38,7 +39,7 @@ pub struct PruneRule {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
     pub count: u64,
-    /// Arguments, results and logs, and approximately what their rows took.
+    /// Arguments, results, items and logs, and approximately what their rows took.
     pub bytes: u64,
 }
 
@@ -59,7 +60,7 @@ pub(super) struct Plan {
     cursor: u64,
     /// One name after the other, if their ages differ.
     names: Option<Names>,
-    /// Stop when database, results and logs take no more than this.
+    /// Stop when database, results, items and logs take no more than this.
     kept_bytes_max: Option<u64>,
     /// Stop when this much is freed: `kept_bytes_max` relative to what was measured.
     goal_bytes: Option<u64>,
@@ -122,7 +123,7 @@ impl Plan {
         }
     }
 
-    /// The oldest ended, until database, results and logs take no more than `bytes`.
+    /// The oldest ended, until database, results, items and logs take no more than `bytes`.
     pub fn by_bytes(bytes: u64) -> Self {
         Self {
             kept_bytes_max: Some(bytes),
@@ -167,7 +168,7 @@ impl Plan {
                 if spared(candidate.id) {
                     return false;
                 }
-                candidate.bytes += ROW_BYTES + log_bytes(directory, candidate.id);
+                candidate.bytes += ROW_BYTES + bytes_beside(directory, candidate.id);
                 let wanted = room > 0;
                 room = room.saturating_sub(candidate.bytes);
                 wanted
@@ -291,16 +292,18 @@ impl Names {
     }
 }
 
-fn log_bytes(directory: &Path, id: RequestId) -> u64 {
-    let log = std::fs::metadata(results::log(directory, id));
-    log.map_or(0, |log| log.len())
+/// The log and the items of a request.
+fn bytes_beside(directory: &Path, id: RequestId) -> u64 {
+    let files = [results::log(directory, id), results::items(directory, id)];
+    let found = files.iter().filter_map(|path| std::fs::metadata(path).ok());
+    found.map(|found| found.len()).sum()
 }
 
-/// What database, results and logs take. Freed pages that will be used again do not count.
+/// What database, results, items and logs take. Freed pages that will be used again do not count.
 fn kept_bytes(connection: &Connection, directory: &Path) -> rusqlite::Result<u64> {
     let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let pages = pragma("page_count")? - pragma("freelist_count")?;
     let database = (pages * pragma("page_size")?).cast_unsigned();
-    let files = [RESULTS, LOGS].map(|folder| folder_bytes(&directory.join(folder)));
+    let files = [RESULTS, LOGS, ITEMS].map(|folder| folder_bytes(&directory.join(folder)));
     Ok(database + files.iter().sum::<u64>())
 }

@@ -231,6 +231,7 @@ impl ReadThread {
             for path in [
                 results::path(&self.config.directory, *id),
                 results::log(&self.config.directory, *id),
+                results::items(&self.config.directory, *id),
             ] {
                 remove(path);
             }

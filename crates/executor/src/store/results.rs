@@ -17,6 +17,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::directory::{FILE_MODE, LOGS, RESULTS};
 use crate::id::RequestId;
+use crate::items::ITEMS;
 use crate::request::{Ending, Outcome};
 
 /// The extension of a file that is being written; such a file is never read.
@@ -29,13 +30,22 @@ pub(super) fn path(directory: &Path, id: RequestId) -> PathBuf {
 
 /// The file that a run leaves, until it is checked; `python/forebay/executor/worker/results.py` uses the same name.
 fn left(directory: &Path, id: RequestId, attempt: u32) -> PathBuf {
-    let name = format!("{id}.{attempt}.{UNFINISHED}");
-    directory.join(RESULTS).join(name)
+    directory.join(RESULTS).join(unfinished(id, attempt))
+}
+
+/// The name of a file that a run makes, in the folders of results and of items.
+fn unfinished(id: RequestId, attempt: u32) -> String {
+    format!("{id}.{attempt}.{UNFINISHED}")
 }
 
 /// The file of a request's output.
 pub(super) fn log(directory: &Path, id: RequestId) -> PathBuf {
     directory.join(LOGS).join(format!("{id}.log"))
+}
+
+/// The file of what a request has yielded.
+pub(super) fn items(directory: &Path, id: RequestId) -> PathBuf {
+    directory.join(ITEMS).join(id.to_string())
 }
 
 /// Why a result is not in its file.
@@ -180,12 +190,14 @@ pub(super) struct Orphans {
 impl Orphans {
     /// At the open, before a worker of this server writes: every unfinished file is an orphan, however young.
     pub fn new(directory: &Path, running: &[(RequestId, u32)]) -> Self {
-        let spared = running
-            .iter()
-            .map(|(id, attempt)| left(directory, *id, *attempt));
+        let makers = [RESULTS, ITEMS].map(|folder| directory.join(folder));
+        let spared = running.iter().flat_map(|(id, attempt)| {
+            let name = unfinished(*id, *attempt);
+            makers.iter().map(move |folder| folder.join(&name))
+        });
         let spared: Vec<PathBuf> = spared.collect();
-        let entries = std::fs::read_dir(directory.join(RESULTS));
-        for entry in entries.into_iter().flatten().flatten() {
+        let entries = makers.iter().map(std::fs::read_dir);
+        for entry in entries.flatten().flatten().flatten() {
             let path = entry.path();
             if path.extension() == Some(UNFINISHED.as_ref()) && !spared.contains(&path) {
                 // A failure is left to the next open.
@@ -198,6 +210,7 @@ impl Orphans {
             folders: vec![
                 (directory.join(RESULTS), true),
                 (directory.join(LOGS), false),
+                (directory.join(ITEMS), false),
             ],
             entries: None,
         }

@@ -143,6 +143,8 @@ class App:
         Without options it is written `@app.request`.
         Parameters and result are data: JSON types, bytes, datetime (an aware one arrives in UTC),
         dataclasses, msgspec structs, numpy arrays; a `forebay.Context` is that of the run.
+        What a generator yields are items, which `Request.items` reads while it runs; they are data
+        too, of the type in `Iterator[T]`, `Generator[T, None, R]` or `AsyncIterator[T]`.
 
         Args:
             name: under which it is submitted; default: the function's.
@@ -247,13 +249,8 @@ class App:
         name = _checked_name("request", getattr(function, "__name__", "") if name is None else name)
         if not inspect.isfunction(function):
             raise ConfigError(f"request {name!r}: {function!r} is no function")
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise ConfigError(
-                f"request {name!r} is a generator, and a request has one result; return a list, "
-                "and tell how far it is by ctx.progress"
-            )
         self._refuse_taken(name, function)
-        is_async = inspect.iscoroutinefunction(function)
+        is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
         options = RequestOptions.checked(f"request {name!r}", is_async=is_async, **given)
         definition = Definition(self, function, name, options, is_async=is_async)
         decorated: Any = callable_without_context(definition)

@@ -13,6 +13,7 @@ from forebay.errors import ConfigError
 from forebay.executor.app.context import Context, outside
 from forebay.executor.app.secret import is_secret
 from forebay.executor.app.types import check_type
+from forebay.executor.app.yielded import yielded
 
 if TYPE_CHECKING:
     from forebay.executor.app.application import App
@@ -66,15 +67,18 @@ class Definition:
         parameters: names of its parameters, without that of the context, in order.
         context: name of the parameter that gets the `Context`; None: it has none.
         is_async: whether it is an `async def`.
+        gives_items: whether it is a generator, of either kind.
     """
 
     __slots__ = (
         "_fields",
+        "_item",
         "_result",
         "_signature",
         "app",
         "context",
         "function",
+        "gives_items",
         "is_async",
         "name",
         "options",
@@ -89,9 +93,12 @@ class Definition:
         self.name = name
         self.options = options
         self.is_async = is_async
+        is_asyncgen = inspect.isasyncgenfunction(function)
+        self.gives_items = is_asyncgen or inspect.isgeneratorfunction(function)
         self._signature = inspect.signature(function)
         self._fields: tuple[Parameter, ...] | None = None
         self._result: Any = Any
+        self._item: Any = None
         hints, unknown = _hints(function)
         self._refuse_kinds()
         self.context = self._find_context(hints)
@@ -129,6 +136,11 @@ class Definition:
         """The annotation of its result; `Any` without an annotation. Raises as `fields`."""
         return self._result if self.fields is not None else None
 
+    @property
+    def item(self) -> Any:
+        """The annotation of its items; None if it gives none. Raises as `fields`."""
+        return self._item if self.fields is not None else None
+
     def __repr__(self) -> str:
         return f"<{self.what} of app {self.app.name!r}>"
 
@@ -157,6 +169,9 @@ class Definition:
                 )
             )
         self._result = hints.get("return", Any)
+        if self.gives_items:
+            self._item, self._result = yielded(self._result, self.what)
+            check_type(self._item, f"an item of {self.what}")
         check_type(self._result, self._what("return"))
         self._fields = tuple(fields)
 
@@ -217,7 +232,7 @@ def callable_without_context(definition: Definition) -> Any:
         kwargs[name] = made()
         return args
 
-    if definition.is_async:
+    if definition.is_async and not definition.gives_items:
 
         @functools.wraps(function)
         async def call_async(*args: Any, **kwargs: Any) -> Any:

@@ -65,7 +65,7 @@ def to_json(manifest: Mapping[str, Any]) -> bytes:
 
 
 Schemas = dict[tuple[str, str], dict[str, Any]]
-"""By request and parameter; a result by "return"."""
+"""By request and parameter; a result by "return", an item by "yield"."""
 
 
 def _schemas(definitions: list[Definition]) -> tuple[Schemas, dict[str, Any]]:
@@ -77,6 +77,8 @@ def _schemas(definitions: list[Definition]) -> tuple[Schemas, dict[str, Any]]:
         for field in definition.fields:
             wanted[definition.name, field.name] = field.annotation
         wanted[definition.name, "return"] = definition.result
+        if definition.gives_items:
+            wanted[definition.name, "yield"] = definition.item
     try:
         made, components = msgspec_json.schema_components(
             wanted.values(), schema_hook=_schema_of_array, ref_template=REFERENCE
@@ -116,6 +118,7 @@ def _request(definition: Definition, schemas: Schemas) -> dict[str, Any]:
             for field in definition.fields
         ],
         "result": result or None,
+        "items": schemas.get((definition.name, "yield")),
         **asdict(definition.options),
     }
 

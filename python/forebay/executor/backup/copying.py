@@ -38,8 +38,8 @@ from forebay.executor.wire.paths import TOKENS, main_of
 __all__ = ["back_up"]
 
 Told = Callable[[str, int, int], None]
-"""Gets what is copied, and how much of how much: "database" in bytes, "results" and "logs" in
-files, of which the whole is not known: 0."""
+"""Gets what is copied, and how much of how much: "database" in bytes, "results", "logs" and
+"items" in files, of which the whole is not known: 0."""
 
 ROWS_STEP: Final = 1000
 """Requests of one question about results."""
@@ -121,14 +121,15 @@ class _Copying:
     def run(self, *, with_key: bool, with_tokens: bool) -> dict[str, Any]:
         began_at, began = time.time_ns() // 1_000_000, time.monotonic()
         with self._room_for(self._state.name, 4096):
-            for one in (self._inside, self._inside / layout.RESULTS, self._inside / layout.LOGS):
-                one.mkdir(0o700)
+            for one in ("", layout.RESULTS, layout.LOGS, layout.ITEMS):
+                (self._inside / one).mkdir(0o700)
         self._whole(layout.JOURNAL)  # before the database: what began is in one of both
         copy = self._database()
         files = self._partial / layout.FILES
         with self._room_for(layout.FILES, 4096), open(files, "w", opener=open_private) as listed:
             self._results(copy, listed)
             self._logs(copy, listed)
+            self._items(copy, listed)
         for name in (layout.MANIFEST, *layout.AUDIT_LOGS):
             self._whole(name)
         has_key = with_key and self._whole(layout.KEY)
@@ -211,6 +212,23 @@ class _Copying:
                 except FileNotFoundError:
                     continue
             self._count("logs", listed, name, found)
+
+    def _items(self, copy: _core.StoreBackup, listed: TextIO) -> None:
+        """The items of the requests that are in the copy.
+
+        The head of a file is read first, so that all that it counts is in the copy, whatever a run
+        adds meanwhile.
+        """
+        with contextlib.suppress(FileNotFoundError):  # of a store that no server has had since
+            entries = os.scandir(self._state / layout.ITEMS)
+            for entry in entries:
+                try:
+                    known = copy.has(number_of(entry.name))
+                except ValueError:
+                    continue  # no file of ours, or one that a run begins
+                name = f"{layout.ITEMS}/{entry.name}"
+                if known and self._whole(name):
+                    self._count("items", listed, name, _length(self._inside / name))
 
     def _count(self, what: str, listed: TextIO, name: str, length: int) -> None:
         listed.write(f"{length} {name}\n")

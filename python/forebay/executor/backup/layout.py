@@ -15,6 +15,7 @@ __all__ = [
     "AUDIT_LOGS",
     "DATABASE",
     "FILES",
+    "ITEMS",
     "JOURNAL",
     "KEY",
     "LOCK",
@@ -27,9 +28,11 @@ __all__ = [
 ]
 
 ABOUT, FILES = "backup.json", "files.txt"
-"""Beside the folder of the application: what this is, and each result and log with its length."""
+"""Beside the folder of the application: what this is, and each file in the folders of results,
+logs and items with its length."""
 
 DATABASE, JOURNAL, RESULTS, LOGS = "requests.db", "journal", "results", "logs"
+ITEMS = "items"
 MANIFEST, KEY, AUDIT_LOGS = "manifest.json", "secret.key", ("audit.log", "audit.log.1")
 LOCK = "lock"
 """In the folder of the application, as its server has them. The lock is made by a server alone."""

@@ -19,6 +19,7 @@ from forebay.executor.client.call import (
     Target,
     application_of,
     bind,
+    item_type,
     name_of,
     options_of,
     result_type,
@@ -114,7 +115,7 @@ class AsyncClient:
         """
         name, frame, repeatable = await self._submission(target, args, kwargs, options, arguments)
         id_ = await self._submit(frame, repeatable, target)
-        return self._handle(self, id_, name, result_type(target))
+        return self._handle(self, id_, name, result_type(target), item_type(target))
 
     async def submit_nowait(
         self,
@@ -141,7 +142,7 @@ class AsyncClient:
         name, frame, repeatable = await self._submission(target, args, kwargs, options, arguments)
         submission = self._submit(frame, repeatable, target)
         task = await self._accepting.start(submission)
-        return self._handle(self, task, name, result_type(target))
+        return self._handle(self, task, name, result_type(target), item_type(target))
 
     async def submit_many(
         self,

@@ -6,6 +6,7 @@ import asyncio
 import codecs
 import time
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from forebay._failures import failure_error
@@ -18,6 +19,7 @@ from forebay.errors import (
     RemoteError,
 )
 from forebay.executor.client.follow import Progress, RequestFollowing, async_items, item_of
+from forebay.executor.client.items import AsyncItems, ItemsFollowing
 from forebay.executor.client.links import not_accepted, ran_out
 from forebay.executor.client.result_file import file_of
 from forebay.executor.wire.frames import message
@@ -40,10 +42,25 @@ class AsyncRequest:
         name: of the request's definition; empty where it was found by its id.
     """
 
-    __slots__ = ("_accepting", "_client", "_error", "_id", "_status", "_type", "_value", "name")
+    __slots__ = (
+        "_accepting",
+        "_client",
+        "_error",
+        "_id",
+        "_item_type",
+        "_status",
+        "_type",
+        "_value",
+        "name",
+    )
 
     def __init__(
-        self, client: AsyncClient, id_: str | asyncio.Task[str], name: str, type_: Any
+        self,
+        client: AsyncClient,
+        id_: str | asyncio.Task[str],
+        name: str,
+        type_: Any,
+        item_type: Any = Any,
     ) -> None:
         self._client = client
         self._id: str | None = None
@@ -53,6 +70,7 @@ class AsyncRequest:
         else:
             self._accepting = id_
         self._type = type_
+        self._item_type = item_type
         self._status: str | None = None
         self._value: Any = None
         self._error: Error | None = None
@@ -155,6 +173,14 @@ class AsyncRequest:
         if text := decoder.decode(b"", final=True):
             yield text
 
+    def items(self, after: int = 0, *, epoch: int | None = None, follow: bool = True) -> AsyncItems:
+        """What it yields, to be read by `async for`; arguments and errors as of `Request.items`.
+
+        Cancellation: safe; an item that has come is given by the next turn.
+        """
+        wanted = (self.name, self._item_type, after, epoch)
+        return AsyncItems(self, ItemsFollowing(*wanted, follow=follow))
+
     async def events(self) -> AsyncIterator[dict[str, Any]]:
         """Changes of its status, its progress and the reasons why it waits, until it ends.
 
@@ -174,6 +200,10 @@ class AsyncRequest:
     def __repr__(self) -> str:
         id_ = self._id or "not yet known"
         return f"<AsyncRequest {id_} {self.name} {self._status or ''}".rstrip() + ">"
+
+    def _blocking(self) -> AbstractContextManager[None]:
+        """Entered while an item of it is waited for."""
+        return nullcontext()
 
     def _repr_html_(self) -> str:
         """What a notebook shows: what this program knows, since a server is asked by `await`."""

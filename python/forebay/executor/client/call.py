@@ -14,7 +14,15 @@ from forebay.executor.wire.codec import encode
 if TYPE_CHECKING:
     from forebay.executor.client.options import Submit
 
-__all__ = ["Target", "application_of", "bind", "name_of", "options_of", "result_type"]
+__all__ = [
+    "Target",
+    "application_of",
+    "bind",
+    "item_type",
+    "name_of",
+    "options_of",
+    "result_type",
+]
 
 Target = str | Callable[..., Any]
 """A function of an application, or the name of a request."""
@@ -118,6 +126,11 @@ def options_of(target: Target, options: Submit | None) -> dict[str, Any] | None:
 def result_type(target: Target) -> Any:
     """What a function is annotated to return, as which its result is decoded."""
     return Any if isinstance(target, str) else target.definition.result  # type: ignore[attr-defined]
+
+
+def item_type(target: Target) -> Any:
+    """What an item of a generator is annotated with; None if the function is none."""
+    return Any if isinstance(target, str) else target.definition.item  # type: ignore[attr-defined]
 
 
 def _positional(

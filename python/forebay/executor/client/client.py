@@ -15,6 +15,7 @@ from forebay.executor.client.call import (
     Target,
     application_of,
     bind,
+    item_type,
     name_of,
     options_of,
     result_type,
@@ -182,7 +183,7 @@ class Client:
             application_of(target, named=self._links.is_named)
         )
         sent = outstanding.send(channel, frame, token, repeatable=repeatable)
-        return self._handle(self, sent, None, name, result_type(target))
+        return self._handle(self, sent, None, name, result_type(target), item_type(target))
 
     def submit_many(
         self,

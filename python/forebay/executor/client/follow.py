@@ -19,6 +19,7 @@ __all__ = [
     "Following",
     "Progress",
     "RequestFollowing",
+    "again",
     "async_items",
     "events",
     "feed",
@@ -80,7 +81,7 @@ def log_bytes(client: Client, id_: str, *, follow: bool, offset: int = 0) -> Ite
         except ProtocolError:
             raise
         except BrokenError as error:
-            _again(client, channel, error)
+            again(client, channel, error)
 
 
 def text_of(pieces: Iterator[bytes]) -> Iterator[str]:
@@ -126,7 +127,7 @@ def events(client: Client, id_: str) -> Iterator[Event]:
         except ProtocolError:
             raise
         except BrokenError as error:
-            _again(client, channel, error)
+            again(client, channel, error)
 
 
 class Following:
@@ -201,7 +202,7 @@ def _feed(client: Client, following: Following) -> Generator[Event, None, None]:
         except ProtocolError:
             raise
         except BrokenError as error:
-            _again(client, channel, error)
+            again(client, channel, error)
 
 
 async def async_items(client: AsyncClient, method: str, args: Any) -> AsyncIterator[Any]:
@@ -228,7 +229,7 @@ async def async_items(client: AsyncClient, method: str, args: Any) -> AsyncItera
             await client._calls.again(channel)
 
 
-def _again(client: Client, channel: Any, error: BrokenError) -> None:
+def again(client: Client, channel: Any, error: BrokenError) -> None:
     """Have another connection, or raise what broke this one."""
     if not channel.is_spent:
         raise error  # it was no matter of the connection

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay._failures import failure_error
 from forebay.errors import BrokenError, DeadlineError, Error, RemoteError
 from forebay.executor.client.follow import Progress, events, log_bytes, text_of
+from forebay.executor.client.items import Items, ItemsFollowing
 from forebay.executor.client.links import not_accepted, ran_out
 from forebay.executor.client.result_file import file_of
 from forebay.executor.wire.frames import message, returned, value_of
@@ -43,6 +45,7 @@ class Request:
         "_client",
         "_error",
         "_id",
+        "_item_type",
         "_sent",
         "_status",
         "_told",
@@ -52,12 +55,19 @@ class Request:
     )
 
     def __init__(
-        self, client: Client, sent: Sent | None, id_: str | None, name: str, type_: Any
+        self,
+        client: Client,
+        sent: Sent | None,
+        id_: str | None,
+        name: str,
+        type_: Any,
+        item_type: Any = Any,
     ) -> None:
         self._client = client
         self._sent = sent
         self._id = id_
         self._type = type_
+        self._item_type = item_type
         self._status: str | None = None
         self._told: str | None = None  # its end, where the result is still to come
         self._value: Any = _UNSET
@@ -203,6 +213,28 @@ class Request:
         """
         return text_of(log_bytes(self._client, self.id, follow=follow, offset=offset))
 
+    def items(self, after: int = 0, *, epoch: int | None = None, follow: bool = True) -> Items:
+        """What it yields, as it is yielded, where its function is a generator.
+
+        Args:
+            after: the number of the last item that you had; 0: from the first.
+            epoch: of that item. A request that is run again begins a new epoch with item 1.
+            follow: go on until it ends; else what there is now.
+
+        Returns:
+            An iterator, which knows `number` and `epoch` of the item that it gave last. It goes on
+            by itself when the server comes back. It raises StaleError once where the request has
+            begun again, and after the last item what `result` raises where it did not end well.
+
+        Raises:
+            ConfigError: its function is no generator.
+
+        Any number of readers may read, at any time until the request is pruned. None of them holds
+        up the generator: what they have not read is on disk.
+        """
+        wanted = (self.name, self._item_type, after, epoch)
+        return Items(self, ItemsFollowing(*wanted, follow=follow))
+
     def events(self) -> Iterator[dict[str, Any]]:
         """Changes of its status, its progress and the reasons why it waits, until it ends.
 
@@ -222,6 +254,10 @@ class Request:
     def __del__(self) -> None:
         if self._sent is not None:
             self._client._outstanding.drop(self._sent)
+
+    def _blocking(self) -> AbstractContextManager[None]:
+        """Entered while an item of it is waited for."""
+        return nullcontext()
 
     def _repr_html_(self) -> str:
         """What a notebook shows: what the server knows, if it answers within a second.

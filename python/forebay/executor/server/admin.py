@@ -378,6 +378,7 @@ class Admin:
             "arguments": _readable(self._rows.arguments(number)),
             "options": options,
             "retention_s": self._retention_s(row["name"]),
+            "items": self._rows.items(number),
             "runs": self._rows.runs(number),
             **{key: it for key, it in self._why(row).items() if key in ("next", "decisions")},
         }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from typing import Any, Final, Protocol, overload
 import msgspec
 
 from forebay.executor.wire.ids import number_of, text_of
+from forebay.executor.wire.items import DIRECTORY, HEAD_BYTES, head_of
 from forebay.executor.wire.refused import (
     Refused,
     checked_list,
@@ -87,10 +89,16 @@ class Reader(Protocol):
 
 
 class Rows:
-    """The requests of one store."""
+    """The requests of one store.
 
-    def __init__(self, reader: Reader) -> None:
+    Args:
+        reader: of the database.
+        state: the state directory, where items lie; None: nobody asks for them.
+    """
+
+    def __init__(self, reader: Reader, state: str | None = None) -> None:
         self._reader = reader
+        self._items = None if state is None else os.path.join(state, DIRECTORY)
 
     def get(self, number: int) -> Row:
         """One request.
@@ -179,6 +187,18 @@ class Rows:
             }
             for run in self._reader.runs(number, RUNS_MAX)
         ]
+
+    def items(self, number: int) -> dict[str, int] | None:
+        """How many items a request has yielded in its newest epoch.
+
+        None: it is no generator, or none of its runs has begun.
+        """
+        if self._items is None:
+            return None
+        head = head_of(os.path.join(self._items, text_of(number)))
+        if head is None:
+            return None
+        return {"epoch": head.epoch, "count": head.number, "bytes": head.end - HEAD_BYTES}
 
     def arguments(self, number: int) -> bytes:
         """The arguments of a request, as they were submitted."""

@@ -34,7 +34,7 @@ from forebay.executor.server.admin import HOOK_TEST, SLOW, Admin
 from forebay.executor.server.plan import Plan
 from forebay.executor.server.rows import Rows, rfc3339
 from forebay.executor.server.services import Services
-from forebay.executor.server.settings import settings_of
+from forebay.executor.server.settings import item_limits, settings_of
 from forebay.executor.server.supervisor import Supervisor
 from forebay.executor.server.takeover.handover import Handover, HandoverListener, Offer
 from forebay.executor.server.takeover.moved import aged
@@ -308,7 +308,7 @@ class Server:
         parts.callback(self._close_supervisor, supervisor)
         if succession.moved is not None:
             parts.callback(succession.moved.close)
-        rows = Rows(_core.StoreReader(str(paths.state)))
+        rows = Rows(_core.StoreReader(str(paths.state)), str(paths.state))
         self._admin = Admin(dispatcher, rows, self)
         parts.callback(self._take_notice_back)
         listener = HandoverListener(paths.takeover_socket, dispatcher, self)
@@ -363,6 +363,7 @@ class Server:
                 "clients": str(self.paths.socket),
                 "state": str(self.paths.state),
                 "result_bytes_max": self._config.max_result_bytes,
+                "items": item_limits(self._config),
                 "async_at_once": self._config.async_at_once,
                 "oom_score": OOM_SCORE,
                 "log_format": self._log_format,

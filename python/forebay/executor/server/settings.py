@@ -53,5 +53,15 @@ def settings_of(
     return settings
 
 
+def item_limits(config: ExecutorConfig) -> dict[str, int]:
+    """What a worker keeps of one generator, as `forebay.executor.worker.items` takes it."""
+    return {
+        "max_items": config.max_items,
+        "max_item_bytes": config.max_item_bytes,
+        "max_stream_bytes": config.max_stream_bytes,
+        "synced": config.synchronous == "full",
+    }
+
+
 def _ms(seconds: float) -> int:
     return int(seconds * 1000)

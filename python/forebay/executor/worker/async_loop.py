@@ -44,6 +44,7 @@ from forebay.transport import EventLoop, new_event_loop
 if TYPE_CHECKING:
     from forebay._core import Connection
     from forebay.executor.worker.children import AsyncChildren
+    from forebay.executor.worker.items import Items
     from forebay.executor.worker.results import Results
     from forebay.executor.worker.side import Side
 
@@ -61,6 +62,7 @@ def serve_async(
     entries: dict[str, Entry],
     side: Side,
     results: Results,
+    items: Items,
     log_format: str | None = None,
     clients: str | None = None,
 ) -> None:
@@ -71,7 +73,7 @@ def serve_async(
         Terminated: SIGTERM came while requests ran.
     """
     write_lines_as(log_format, running_request)
-    requests = AsyncLoop(connection, entries, side, results, clients)
+    requests = AsyncLoop(connection, entries, side, results, items, clients)
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(requests.serve())
@@ -121,12 +123,14 @@ class AsyncLoop(RunReporter):
         entries: dict[str, Entry],
         side: Side,
         results: Results,
+        items: Items,
         clients: str | None = None,
     ) -> None:
         super().__init__(side, clients)
         self._connection = connection
         self._entries = entries
         self._results = results
+        self._items = items
         self._decode = decoder(tuple[str, list[Any], Any]).decode
         self._runs: dict[tuple[int, int], Run] = {}
         self._early: OrderedDict[tuple[int, int], None] = OrderedDict()
@@ -292,9 +296,13 @@ class AsyncLoop(RunReporter):
             return answers.CANCELLED, None
         try:
             with _span(run, entry):
-                value = entry.call(blob, context)
-                if entry.is_async:
-                    value = await value
+                if entry.gives_items:
+                    await self._items.run_async(entry, (run.id, run.attempt), blob, context)
+                    value = None
+                else:
+                    value = entry.call(blob, context)
+                    if entry.is_async:
+                        value = await value
             if value is None:
                 return answers.NOTHING, None
             answer = self._results.encode(entry, value)

@@ -10,6 +10,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
@@ -98,6 +99,9 @@ class Child(Request):
             with self.waiting:
                 super()._wait(timeout)
 
+    def _blocking(self) -> AbstractContextManager[None]:
+        return self.waiting
+
 
 class AsyncChild(AsyncRequest):
     """A child of a run whose task waits until it has ended."""
@@ -110,6 +114,9 @@ class AsyncChild(AsyncRequest):
         if self._status is None:
             with self.waiting:
                 await super()._wait(timeout)
+
+    def _blocking(self) -> AbstractContextManager[None]:
+        return self.waiting
 
 
 class ParentClient(Client):

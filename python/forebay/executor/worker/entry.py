@@ -29,7 +29,8 @@ class Entry:
     Attributes:
         name: the request's.
         takes_context: whether the function wants one.
-        is_async: whether a call gives a coroutine.
+        is_async: whether a call gives a coroutine, or an asynchronous generator.
+        gives_items: whether it gives a generator.
         is_handed: whether further calls may wait in the worker behind one that runs.
     """
 
@@ -38,6 +39,7 @@ class Entry:
         "_decode",
         "_plain",
         "definition",
+        "gives_items",
         "is_async",
         "is_handed",
         "name",
@@ -50,6 +52,7 @@ class Entry:
         self.definition = definition
         self.name = definition.name
         self.is_async = definition.is_async
+        self.gives_items = definition.gives_items
         self.is_handed = definition.options.ahead > 0
         self.takes_context = definition.context is not None
         fields = definition.fields
@@ -61,7 +64,7 @@ class Entry:
         self._call = _binder(definition)
 
     def call(self, blob: Any, context: Context | None) -> Any:
-        """Run the function, or make its coroutine.
+        """Run the function, or make its coroutine or its generator.
 
         Args:
             blob: the arguments, a map of names to values.
@@ -81,12 +84,13 @@ class Entry:
             raise Unfit(self, error) from None
         return self._call(arguments, context)
 
-    def encode(self, result: Any, how: Callable[[Any], T]) -> T:
+    def encode(self, result: Any, how: Callable[[Any], T], *, verb: str = "returned") -> T:
         """The bytes of a result.
 
         Args:
-            result: what the function returned.
+            result: what the function returned, or yielded.
             how: what encodes it.
+            verb: what it did with it, for messages.
 
         Raises:
             TypeError: it is no data; the message names the request, the type and the next step.
@@ -97,30 +101,32 @@ class Entry:
         except MemoryError:
             raise
         except Exception as error:
-            raise Unfit(self, error, result) from None
+            raise Unfit(self, error, result, verb=verb) from None
 
 
 def traced(
-    spans: _trace.Spans, entry: Entry, id: str, attempt: int, traceparent: str | None
+    spans: _trace.Spans, name: str, call: Call, id: str, attempt: int, traceparent: str | None
 ) -> Call:
-    """What calls the function of an entry within the span of a run."""
+    """What runs a request of that name within the span of its run."""
 
-    def call(blob: Any, context: Context | None) -> Any:
-        with spans.process(entry.name, id, attempt, traceparent):
-            return entry.call(blob, context)
+    def within(blob: Any, context: Context | None) -> Any:
+        with spans.process(name, id, attempt, traceparent):
+            return call(blob, context)
 
-    return call
+    return within
 
 
 class Unfit(TypeError):
     """Arguments or a result that are not of the declared types, so no traceback is shown."""
 
-    def __init__(self, entry: Entry, error: Exception, *result: Any) -> None:
+    def __init__(
+        self, entry: Entry, error: Exception, *result: Any, verb: str = "returned"
+    ) -> None:
         told = str(error).replace("`$.", "`")
         if result:
             kind = type(result[0])
             message = (
-                f"request {entry.name!r} returned a {kind.__module__}.{kind.__qualname__} that "
+                f"request {entry.name!r} {verb} a {kind.__module__}.{kind.__qualname__} that "
                 f"cannot be sent: {told}; return JSON types, bytes, datetimes, dataclasses, "
                 "msgspec structs or numpy arrays, or the path of a file"
             )
@@ -130,7 +136,7 @@ class Unfit(TypeError):
 
 
 class Unkept(OSError):
-    """A result that cannot be written to the disk; no traceback is shown either."""
+    """A result or an item that cannot be written to the disk; no traceback is shown either."""
 
 
 def entries_of(definitions: Any) -> dict[str, Entry]:

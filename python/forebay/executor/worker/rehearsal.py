@@ -20,6 +20,7 @@ from forebay.executor.app.context import Context
 from forebay.executor.wire.codec import encode
 from forebay.executor.worker.entry import Entry, entries_of
 from forebay.executor.worker.forks import INTERRUPT_SIGNAL
+from forebay.executor.worker.items import Items
 from forebay.executor.worker.results import Results
 from forebay.executor.worker.side import Side
 from forebay.executor.worker.sync_loop import SyncLoop
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 ROUNDS = 32
 """Enough rounds for the interpreter to specialise the code that a worker runs."""
 
-Serve = Callable[["Connection", dict[str, Entry], Side, Results], None]
+Serve = Callable[["Connection", dict[str, Entry], Side, Results, Items], None]
 
 
 def rehearse(*, asynchronous: bool) -> None:
@@ -47,8 +48,10 @@ def rehearse(*, asynchronous: bool) -> None:
             signal.signal(number, handler)
 
 
-def _serve(connection: Connection, entries: dict[str, Entry], side: Side, results: Results) -> None:
-    SyncLoop(connection, entries, side, None, results).run()
+def _serve(
+    connection: Connection, entries: dict[str, Entry], side: Side, results: Results, items: Items
+) -> None:
+    SyncLoop(connection, entries, side, None, results, items).run()
 
 
 def _perform(serve: Serve, name: str) -> None:
@@ -67,7 +70,8 @@ def _perform(serve: Serve, name: str) -> None:
         caller.begin(0, msgpack.encode(["end", [], None]), None, 0)
         with contextlib.suppress(SystemExit):
             results = Results("", bytes_max=1 << 20)  # none of these becomes a file
-            serve(connection, entries_of(_app().requests.values()), side, results)
+            items = Items(None, {}, side)  # nor is one a generator
+            serve(connection, entries_of(_app().requests.values()), side, results, items)
         side.close()
     caller.close()
     connection.close()

@@ -11,12 +11,12 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from forebay._failures import megabytes
 from forebay.errors import LimitError
 from forebay.executor.wire.codec import encode
 from forebay.executor.wire.parts import Encoder
 from forebay.executor.worker import answers
 from forebay.executor.worker.entry import Unkept
+from forebay.executor.worker.kept import not_kept, open_new
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,8 +31,6 @@ FILE_BYTES_MAX: Final = 1 << 30
 _DIRECTORY: Final = "results"
 _UNFINISHED: Final = "new"
 """Both as in crates/executor/src/store."""
-
-_FILE_MODE: Final = 0o600
 
 
 class Results:
@@ -96,13 +94,14 @@ class LargeResult:
         try:
             self._write(path)
         except OSError as error:
-            raise Unkept(self._text(error)) from error
+            part = f"its result of {self._size} bytes"
+            what = f"request {self._name!r}"
+            raise Unkept(not_kept(what, part, self._directory, error)) from error
         return answers.in_file(self._size)
 
     def _write(self, path: str) -> None:
-        descriptor = _open(path)
+        descriptor = open_new(path)
         try:
-            os.fchmod(descriptor, _FILE_MODE)  # whatever the umask
             for part in self._parts:
                 left = memoryview(part)
                 while left:
@@ -114,32 +113,3 @@ class LargeResult:
             raise
         finally:
             os.close(descriptor)
-
-    def _text(self, error: OSError) -> str:
-        """Why it could not be written: what, where, how much, and what to do."""
-        where = self._directory
-        with contextlib.suppress(OSError):
-            there = os.statvfs(where)
-            free = megabytes(there.f_bavail * there.f_frsize)
-            of = megabytes(there.f_blocks * there.f_frsize)
-            where += f" (on the file system {_mount_of(where)}, {free} free of {of})"
-        return (
-            f"request {self._name!r}: its result of {self._size} bytes cannot be kept in {where}:"
-            f" {error.strerror or error}; free some of the disk, remove requests with forebay"
-            " prune, or give the server a larger disk by FOREBAY_STATE_DIR"
-        )
-
-
-def _open(path: str) -> int:
-    """A new file; what an earlier try of the same run left there is removed, not written to."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with contextlib.suppress(FileExistsError):
-        return os.open(path, flags, _FILE_MODE)
-    os.unlink(path)
-    return os.open(path, flags, _FILE_MODE)
-
-
-def _mount_of(path: str) -> str:
-    while not os.path.ismount(path):
-        path = os.path.dirname(path)
-    return path

@@ -1,7 +1,7 @@
 """The side socket of a worker: messages without an answer.
 
-To the server: output of asynchronous requests, progress, warnings, figures, and whether a run waits
-for its children. From it: interrupts.
+To the server: output of asynchronous requests, progress, warnings, figures, that there are items,
+and whether a run waits for its children. From it: interrupts.
 A record is one packet, so nothing here is framed; crates/executor/src/side.rs is the other end.
 """
 
@@ -14,7 +14,7 @@ import struct
 
 from forebay.executor.wire.ids import number_of
 
-HELLO, LOG, PROGRESS, WARNING, RETURNED, USAGE, WAITS, GOES_ON = range(8)
+HELLO, LOG, PROGRESS, WARNING, RETURNED, USAGE, ITEMS, WAITS, GOES_ON = range(9)
 """Kinds of records to the server."""
 
 INTERRUPT, RECALL = 1, 2
@@ -68,6 +68,20 @@ class Side:
             self._socket.send(_HEAD.pack(USAGE, 0, 0) + figures, socket.MSG_DONTWAIT)
         except OSError:
             return False
+        return True
+
+    def tell_items(self, id: str, attempt: int, *, wait: bool) -> bool:
+        """Report that a run has items, or more of them; False: that does not fit now.
+
+        With `wait` it waits for a slow server.
+        """
+        record = _HEAD.pack(ITEMS, number_of(id), attempt)
+        try:
+            self._socket.send(record, 0 if wait else socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass  # the server has gone, and the keeper ends this worker
         return True
 
     def give_back(self, call: int) -> bool:

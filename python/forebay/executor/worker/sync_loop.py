@@ -44,6 +44,7 @@ from forebay.executor.worker.usage import UsageTeller
 if TYPE_CHECKING:
     from forebay._core import Connection
     from forebay.executor.worker.children import SyncChildren
+    from forebay.executor.worker.items import Items
     from forebay.executor.worker.pool import WorkerPool
     from forebay.executor.worker.results import Results
     from forebay.executor.worker.side import Side
@@ -74,6 +75,7 @@ class SyncLoop(RunReporter):
         "_early",
         "_entries",
         "_isolation",
+        "_items",
         "_leases",
         "_results",
         "_returned",
@@ -88,6 +90,7 @@ class SyncLoop(RunReporter):
         side: Side,
         pool: WorkerPool | None,
         results: Results,
+        items: Items,
         clients: str | None = None,
     ) -> None:
         from forebay.executor.wire.codec import decoder
@@ -96,6 +99,7 @@ class SyncLoop(RunReporter):
         self._connection = connection
         self._entries = entries
         self._results = results
+        self._items = items
         self._leases = set() if pool is None else pool.leases
         self._decode = decoder(tuple[str, list[Any], Any]).decode
         self._running: tuple[str, int] | None = None
@@ -193,8 +197,10 @@ class SyncLoop(RunReporter):
                     reporter=self,
                 )
             call: Call = entry.call
+            if entry.gives_items:
+                call = self._items.call_of(entry, id, attempt)
             if _trace.spans is not None:
-                call = traced(_trace.spans, entry, id, attempt, traceparent)
+                call = traced(_trace.spans, entry.name, call, id, attempt, traceparent)
             return self._answer(entry, call, blob, context)
         finally:
             self._running = None

@@ -15,6 +15,7 @@ from forebay.executor.app.manifest import manifest_of, to_json
 from forebay.executor.app.running import running_request
 from forebay.executor.worker.entry import entries_of
 from forebay.executor.worker.forks import INTERRUPT_SIGNAL, guard_forks
+from forebay.executor.worker.items import Items
 from forebay.executor.worker.pool import WorkerPool
 from forebay.executor.worker.rehearsal import rehearse
 from forebay.executor.worker.results import Results
@@ -89,7 +90,8 @@ class Worker(Service):
             nonce: shown to the side door.
             options: "pool": path of the lender's socket; "oom_score": for the kernel, 0 to 1000;
                 "memory_bytes": the limit of which the arena takes its part; "state": the server's
-                state directory, where results above "result_bytes_max" become files;
+                state directory, where results above "result_bytes_max" become files,
+                and items of generators within the limits "items";
                 "log_format": of its own log lines; "clients": path of the server's socket for
                 clients, where the children of its runs are submitted.
 
@@ -141,13 +143,14 @@ class Worker(Service):
         if pool is not None:
             pool.install()
         results = Results(options.get("state"), options.get("result_bytes_max", 0))
+        items = Items(options.get("state"), options.get("items", {}), side)
         log_format, clients = options.get("log_format"), options.get("clients")
         if lane == "async":
             from forebay.executor.worker.async_loop import serve_async
 
-            serve_async(connection, self._entries, side, results, log_format, clients)
+            serve_async(connection, self._entries, side, results, items, log_format, clients)
         else:
-            loop = SyncLoop(connection, self._entries, side, pool, results, clients)
+            loop = SyncLoop(connection, self._entries, side, pool, results, items, clients)
             write_lines_as(log_format, running_request)
             loop.run()
 

@@ -67,10 +67,10 @@ impl Clients {
         };
         let streams = matches!(
             asked,
-            Call::Logs { .. } | Call::Events { .. } | Call::Feed { .. }
+            Call::Logs { .. } | Call::Events { .. } | Call::Feed { .. } | Call::Items { .. }
         );
         if streams != received.stream {
-            let next = "call `logs`, `events` and `feed` as streams, and nothing else";
+            let next = "call `logs`, `events`, `feed` and `items` as streams, and nothing else";
             let refusal = Refusal::invalid("a call", "its kind", "another", next);
             return self.refuse_call(cx, (key, call), received.stream, &refusal);
         }
@@ -161,14 +161,11 @@ impl Clients {
                 self.admin_calls
                     .forward(&mut self.connections, mailbox, call, asked, by.name())
             }
-            Call::Logs { id, offset, follow } => {
-                let topic = Topic::Logs { offset, follow };
+            Call::Logs { .. } | Call::Events { .. } | Call::Items { .. } => {
+                let Some((id, topic)) = topic_of(asked) else {
+                    return Ok(());
+                };
                 self.follow(cx, commits, (client, call), id, topic)
-            }
-            Call::Events { id, cursor } => {
-                // No event has the number 0: who names it had none.
-                let cursor = cursor.filter(|number| *number > 0);
-                self.follow(cx, commits, (client, call), id, Topic::Events { cursor })
             }
             Call::Feed { filter, cursor } => {
                 let filter = message::filter(filter)?;
@@ -465,6 +462,32 @@ impl Clients {
     }
 }
 
+/// What a call follows of which request.
+fn topic_of(asked: Call<'_>) -> Option<(RequestId, Topic)> {
+    Some(match asked {
+        Call::Logs { id, offset, follow } => (id, Topic::Logs { offset, follow }),
+        Call::Events { id, cursor } => {
+            // No event has the number 0: who names it had none.
+            let cursor = cursor.filter(|number| *number > 0);
+            (id, Topic::Events { cursor })
+        }
+        Call::Items {
+            id,
+            epoch,
+            after,
+            follow,
+        } => {
+            let topic = Topic::Items {
+                epoch,
+                after,
+                follow,
+            };
+            (id, topic)
+        }
+        _ => return None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
@@ -492,7 +515,7 @@ mod tests {
     #[test]
     fn a_submission_that_was_refused_in_this_turn_does_not_count_as_accepted() {
         let mut cx = context();
-        let mut clients = Clients::new(None, None, usize::MAX);
+        let mut clients = Clients::new((None, None), None, usize::MAX);
         let (ours, _theirs) = UnixStream::pair().expect("a pair");
         let client = clients.connections.add(&cx.poll, ours.into(), None);
         let client = client.expect("a client");

@@ -1,4 +1,4 @@
-//! The output and the events of requests, with the clients that follow them.
+//! The output, the events and the items of requests, with the clients that follow them.
 //!
 //! Logs are sent as they are written. Readers of the feed are continued together, at most once in [`FEED_PAUSE_MS`]: a
 //! client that is woken for each event of a busy server would cost more than the requests themselves. An event after a
@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use forebay_base::slots::Key;
 use forebay_transport::calls::StreamReadiness;
-use forebay_transport::link::Head;
+use forebay_transport::link::{Head, Payload};
 use forebay_transport::wire::{Codec, Reason};
 
 use crate::dispatcher::clients::connections::{Connections, OpenCall, plain};
+use crate::dispatcher::clients::item_streams::{items_behind, next_items};
 use crate::dispatcher::clients::request_events::{NextItem, RequestEvents};
 use crate::dispatcher::clients::streams::{StreamKey, StreamKind, Streams, Topic};
 use crate::dispatcher::commits::refusals::unknown;
@@ -23,6 +24,7 @@ use crate::error::Refusal;
 use crate::feed::{EventFilter, Feed, FeedReader, Looks, Next};
 use crate::hash::ByNumber;
 use crate::id::RequestId;
+use crate::items::Items;
 use crate::logs::{Log, Logs};
 use crate::machine::RequestView;
 use crate::message::{self, FeedItem};
@@ -33,6 +35,7 @@ use crate::store::Fetched;
 #[derive(Default)]
 pub struct Following {
     logs: Option<Logs>,
+    items: Option<Items>,
     /// The logs of running requests.
     writing: ByNumber<RequestId, Log>,
     streams: Streams,
@@ -47,9 +50,10 @@ pub struct Following {
 }
 
 impl Following {
-    pub fn new(logs: Option<Logs>) -> Self {
+    pub fn new(logs: Option<Logs>, items: Option<Items>) -> Self {
         Self {
             logs,
+            items,
             ..Self::default()
         }
     }
@@ -94,7 +98,7 @@ impl Following {
             let has_news = stream.is_some_and(|stream| match &stream.kind {
                 StreamKind::Feed { reader, .. } => reader.has_news(feed),
                 StreamKind::Events(events) => events.reader.has_news(feed),
-                StreamKind::Logs { .. } | StreamKind::Item(_) => false,
+                StreamKind::Logs { .. } | StreamKind::Items { .. } | StreamKind::Item(_) => false,
             });
             if has_news {
                 self.pump(connections, feed, key);
@@ -116,6 +120,11 @@ impl Following {
     ) {
         let kind = match topic {
             Topic::Logs { offset, follow } => StreamKind::Logs { offset, follow },
+            Topic::Items {
+                epoch,
+                after,
+                follow,
+            } => items_behind(epoch, after, follow),
             Topic::Events { cursor } => {
                 cx.append_news(); // how it stands is not ahead of what has happened
                 match RequestEvents::of_unfinished(&mut cx.feed, id, view, cursor) {
@@ -146,6 +155,11 @@ impl Following {
         };
         let (kind, over) = match topic {
             Topic::Logs { offset, follow } => (StreamKind::Logs { offset, follow }, true),
+            Topic::Items {
+                epoch,
+                after,
+                follow,
+            } => (items_behind(epoch, after, follow), true),
             Topic::Events { cursor } => {
                 let end = (ending.status, ending.attempts);
                 match RequestEvents::of_ended(feed, id, end, cursor) {
@@ -232,10 +246,21 @@ impl Following {
         }
     }
 
-    /// End the streams of the log of a request that has ended, once they have sent everything.
+    /// Have the readers of a request's items look at them in this turn, once however many were added.
+    pub fn items_added(&mut self, id: RequestId) {
+        for key in self.streams.of_items(id) {
+            if !self.again.contains(key) {
+                self.again.push(*key);
+            }
+        }
+    }
+
+    /// End the streams of the log and the items of a request that has ended, once they have sent everything.
     pub fn end(&mut self, connections: &mut Connections, feed: &mut Feed, id: RequestId) {
         self.writing.remove(&id);
-        for key in self.streams.of_log(id) {
+        let mut keys = self.streams.of_log(id);
+        keys.extend(self.streams.of_items(id));
+        for key in keys {
             if let Some(stream) = self.streams.get_mut(key) {
                 stream.over = true;
             }
@@ -346,8 +371,9 @@ impl Following {
             }
         }
         // Only with credit, since an item that was taken out must be sent.
-        let item = match self.next_piece(feed, key)? {
-            NextItem::Item(item) => item,
+        let (item, blob) = match self.next_piece(feed, key)? {
+            NextItem::Item(item) => (item, None),
+            NextItem::Message(message) => (message.head, message.segment),
             NextItem::Later => return Some(false),
             NextItem::Nothing => {
                 self.end_if_over(connections, feed, key);
@@ -357,14 +383,20 @@ impl Following {
         let connection = connections.connection(client)?;
         let look = &mut self.streams.get_mut(key)?.look;
         let head = Head::Borrowed(&item);
-        let sent = connection.send_item(call, Codec::Msgpack, head, Vec::new(), true, look);
+        let segments = blob.into_iter().map(|blob| Box::new(blob) as Payload);
+        let segments = segments.collect();
+        let sent = connection.send_item(call, Codec::Msgpack, head, segments, true, look);
         sent.is_ok().then_some(true)
     }
 
     /// End a stream that has nothing and will have nothing.
     fn end_if_over(&mut self, connections: &mut Connections, feed: &mut Feed, key: StreamKey) {
         let over = self.streams.get(key).is_some_and(|stream| {
-            stream.over || matches!(stream.kind, StreamKind::Logs { follow: false, .. })
+            let follows = match stream.kind {
+                StreamKind::Logs { follow, .. } | StreamKind::Items { follow, .. } => follow,
+                StreamKind::Events(_) | StreamKind::Feed { .. } | StreamKind::Item(_) => true,
+            };
+            stream.over || !follows
         });
         if over {
             self.remove(feed, key);
@@ -389,6 +421,12 @@ impl Following {
                 return Some(events.next_piece(feed, stream.id, &mut stream.over));
             }
             StreamKind::Feed { reader, begin } => return Some(next_item(feed, reader, begin)),
+            StreamKind::Items { reader, .. } => {
+                let Some(items) = &self.items else {
+                    return Some(NextItem::Nothing);
+                };
+                return Some(next_items(items, stream.id, reader, &mut stream.over));
+            }
             StreamKind::Item(item) => item.take(),
         };
         Some(item.map_or(NextItem::Nothing, NextItem::Item))
@@ -409,7 +447,7 @@ fn close_reader(feed: &mut Feed, kind: StreamKind) {
     match kind {
         StreamKind::Feed { reader, .. } => reader.close(feed),
         StreamKind::Events(events) => events.reader.close(feed),
-        StreamKind::Logs { .. } | StreamKind::Item(_) => {}
+        StreamKind::Logs { .. } | StreamKind::Items { .. } | StreamKind::Item(_) => {}
     }
 }
 

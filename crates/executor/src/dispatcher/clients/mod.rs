@@ -14,6 +14,7 @@ mod calls;
 mod client;
 mod connections;
 mod following;
+mod item_streams;
 mod refused;
 mod request_events;
 pub(super) mod streams;
@@ -39,6 +40,7 @@ use crate::dispatcher::supervisor::protocol::Order;
 use crate::error::Result;
 use crate::feed::Exposition;
 use crate::id::RequestId;
+use crate::items::Items;
 use crate::logs::Logs;
 use crate::message;
 
@@ -53,14 +55,18 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Without a state directory there are no logs, nor an audit log.
-    pub fn new(logs: Option<Logs>, audit: Option<AuditLog>, arguments_bytes_max: usize) -> Self {
+    /// Without a state directory there are no logs, no items, nor an audit log.
+    pub fn new(
+        (logs, items): (Option<Logs>, Option<Items>),
+        audit: Option<AuditLog>,
+        arguments_bytes_max: usize,
+    ) -> Self {
         Self {
             audit,
             connections: Connections::default(),
             waiters: Waiters::default(),
             admin_calls: AdminCalls::default(),
-            following: Following::new(logs),
+            following: Following::new(logs, items),
             arguments_bytes_max,
         }
     }
@@ -311,7 +317,12 @@ impl Clients {
             .log(&mut self.connections, &mut cx.feed, id, bytes);
     }
 
-    /// End the streams of the log of a request that has ended, once they have sent everything.
+    /// Have the readers of a request's items look at what a run has added.
+    pub fn items_added(&mut self, id: RequestId) {
+        self.following.items_added(id);
+    }
+
+    /// End the streams of the log and the items of a request that has ended, once they have sent everything.
     pub fn end_logs(&mut self, cx: &mut Context, id: RequestId) {
         self.following.end(&mut self.connections, &mut cx.feed, id);
     }

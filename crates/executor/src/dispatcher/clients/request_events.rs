@@ -9,13 +9,15 @@ use std::collections::VecDeque;
 use crate::feed::{EventFilter, EventKind, Feed, FeedReader, Looks, Next};
 use crate::id::RequestId;
 use crate::machine::RequestView;
-use crate::message;
+use crate::message::{self, Message};
 use crate::request::Status;
 
 /// What a stream has for its client.
 #[derive(Debug)]
 pub enum NextItem {
     Item(Vec<u8>),
+    /// The same, with a blob that may travel beside it.
+    Message(Message),
     /// Nothing now.
     Nothing,
     /// Nothing that is there now would be sent, but there is more to look at.
@@ -220,7 +222,7 @@ mod tests {
     fn sent(feed: &mut Feed, mut events: RequestEvents, mut over: bool) -> (Vec<Vec<u8>>, bool) {
         let items = std::iter::from_fn(|| match events.next_piece(feed, ID, &mut over) {
             NextItem::Item(item) => Some(item),
-            NextItem::Nothing | NextItem::Later => None,
+            NextItem::Nothing | NextItem::Later | NextItem::Message(_) => None,
         });
         let items = items.collect();
         events.reader.close(feed);

@@ -9,6 +9,7 @@ use crate::dispatcher::clients::request_events::RequestEvents;
 use crate::feed::FeedReader;
 use crate::hash::ByNumber;
 use crate::id::RequestId;
+use crate::items::ItemsReader;
 
 /// A call of a client that a stream answers.
 pub type StreamKey = (Key, u64);
@@ -20,6 +21,12 @@ pub enum Topic {
     Logs { offset: u64, follow: bool },
     /// The events behind this number, or from how it stands now.
     Events { cursor: Option<u64> },
+    /// The items behind this number of this epoch; with `follow` until the request ends.
+    Items {
+        epoch: Option<u64>,
+        after: u64,
+        follow: bool,
+    },
 }
 
 /// What a stream carries.
@@ -29,6 +36,8 @@ pub enum StreamKind {
     Logs { offset: u64, follow: bool },
     /// Events of one request.
     Events(RequestEvents),
+    /// Items of one request; with `follow` until it ends.
+    Items { reader: ItemsReader, follow: bool },
     /// Events of the server; `begin` is the number behind which it begins, until that was sent.
     Feed {
         reader: FeedReader,
@@ -55,6 +64,8 @@ pub struct Streams {
     all: HashMap<StreamKey, Stream>,
     /// The streams of logs by request.
     logs: ByNumber<RequestId, Vec<StreamKey>>,
+    /// The streams of items by request.
+    items: ByNumber<RequestId, Vec<StreamKey>>,
     /// Those that read the feed, in no order.
     readers: Vec<StreamKey>,
 }
@@ -63,6 +74,7 @@ impl Streams {
     pub fn add(&mut self, key: StreamKey, id: RequestId, kind: StreamKind, over: bool) {
         match kind {
             StreamKind::Logs { .. } => self.logs.entry(id).or_default().push(key),
+            StreamKind::Items { .. } => self.items.entry(id).or_default().push(key),
             StreamKind::Events(_) | StreamKind::Feed { .. } => self.readers.push(key),
             StreamKind::Item(_) => {}
         }
@@ -87,14 +99,8 @@ impl Streams {
     pub fn remove(&mut self, key: StreamKey) -> Option<Stream> {
         let stream = self.all.remove(&key)?;
         match stream.kind {
-            StreamKind::Logs { .. } => {
-                if let Some(keys) = self.logs.get_mut(&stream.id) {
-                    keys.retain(|one| *one != key);
-                    if keys.is_empty() {
-                        self.logs.remove(&stream.id);
-                    }
-                }
-            }
+            StreamKind::Logs { .. } => remove_from(&mut self.logs, stream.id, key),
+            StreamKind::Items { .. } => remove_from(&mut self.items, stream.id, key),
             StreamKind::Events(_) | StreamKind::Feed { .. } => {
                 if let Some(index) = self.readers.iter().position(|one| *one == key) {
                     self.readers.swap_remove(index);
@@ -108,6 +114,11 @@ impl Streams {
     /// The streams of a request's log.
     pub fn of_log(&self, id: RequestId) -> Vec<StreamKey> {
         self.logs.get(&id).cloned().unwrap_or_default()
+    }
+
+    /// The streams of a request's items.
+    pub fn of_items(&self, id: RequestId) -> &[StreamKey] {
+        self.items.get(&id).map_or(&[], Vec::as_slice)
     }
 
     /// The streams that read the feed.
@@ -134,6 +145,16 @@ impl Streams {
     }
 }
 
+fn remove_from(all: &mut ByNumber<RequestId, Vec<StreamKey>>, id: RequestId, key: StreamKey) {
+    let Some(keys) = all.get_mut(&id) else {
+        return;
+    };
+    keys.retain(|one| *one != key);
+    if keys.is_empty() {
+        all.remove(&id);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,13 +178,17 @@ mod tests {
         let begin = None;
         let all = StreamKind::Feed { reader, begin };
         streams.add((client, 3), RequestId(0), all, false);
+        let (reader, follow) = (ItemsReader::new(None, 0), true);
+        streams.add((client, 4), id, StreamKind::Items { reader, follow }, false);
         assert_eq!(streams.of_log(id), [(client, 1)]);
+        assert_eq!(streams.of_items(id), [(client, 4)]);
         assert_eq!(streams.events(), [((client, 2), id)]);
         assert_eq!(streams.readers(), [(client, 2), (client, 3)]);
-        for call in 1..=3 {
+        for call in 1..=4 {
             assert!(streams.remove((client, call)).is_some());
         }
         assert!(streams.remove((client, 1)).is_none() && streams.is_empty());
         assert!(streams.readers().is_empty() && streams.of_log(id).is_empty());
+        assert!(streams.of_items(id).is_empty());
     }
 }

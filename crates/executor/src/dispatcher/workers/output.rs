@@ -271,8 +271,12 @@ impl SideChannels {
             Record::Warning { id, attempt, text } if is_of(id, attempt) => {
                 clients.log(cx, id, format!("[forebay: {text}]\n").as_bytes());
             }
+            Record::Items { id, attempt } if is_of(id, attempt) => clients.items_added(id),
             // Records of a run that has ended, or of another worker's.
-            Record::Log { .. } | Record::Progress { .. } | Record::Warning { .. } => {}
+            Record::Log { .. }
+            | Record::Progress { .. }
+            | Record::Warning { .. }
+            | Record::Items { .. } => {}
         }
     }
 
