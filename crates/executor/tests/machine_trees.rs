@@ -2,6 +2,8 @@
 //! happens, the counters agree, no child is submitted twice, what does not succeed leaves no unfinished child, and
 //! everything ends.
 
+#[path = "../../transport/tests/counted/mod.rs"]
+mod counted;
 mod rig;
 
 use std::collections::{HashMap, HashSet};
@@ -193,6 +195,7 @@ impl World {
     }
 
     fn step(&mut self) {
+        counted::step();
         if !self.is_calm && self.roots.len() < ROOTS && self.chance.one_in(4) {
             let (name, options) = self.options();
             let id = self.rig.submit(&name, options);
@@ -319,6 +322,7 @@ impl World {
 
 #[test]
 fn trees_at_random_end_and_leave_every_counter_as_it_is_counted() {
+    let _watch = counted::Watch;
     for seed in 1..=SEEDS {
         let mut world = World::new(seed);
         for _ in 0..STEPS {
