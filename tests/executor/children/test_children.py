@@ -175,7 +175,7 @@ def test_a_cancel_takes_the_children_with_it(client: Client, tmp_path: Path) -> 
     parent = client.submit("waits_for", str(tmp_path))
     assert until(lambda: list(tmp_path.glob("*.ran")))
     [child] = client.list(parent=parent.id)
-    assert until(lambda: "waits for its children" in parent.why()["reason"])
+    assert until(lambda: "1 of 1 have not ended" in parent.why()["reason"])
     assert child["status"] == "running"
     parent.cancel()
     with pytest.raises(CancelledError):
@@ -224,7 +224,7 @@ def test_a_parent_waits_on_under_the_server_that_takes_the_place(
         assert until(lambda: list(tmp_path.glob("*.ran")))
         successor = serving.replace()
         try:
-            assert until(lambda: "waits for its children" in parent.why()["reason"])
+            assert until(lambda: "1 of 1 have not ended" in parent.why()["reason"])
             assert client.run("double", 21) == 42
             (tmp_path / "go").touch()
             assert parent.result(20) is None

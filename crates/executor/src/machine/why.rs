@@ -90,9 +90,31 @@ impl Machine {
                 )
             }
             State::Ready => self.ready_reason(now, key, entry),
+            State::Running(run) if run.waits => self.waiting_reason(now, run, entry.id()),
             State::Running(run) => (running_reason(now, run), nothing),
             State::Ending(_) => ("its end is being written to the store".into(), nothing),
         }
+    }
+
+    /// The reason of a run that has given its place back, with the first child that has not ended.
+    fn waiting_reason(&self, now: Millis, run: &Run, id: RequestId) -> (String, String) {
+        let children = self.runs.children(id);
+        let of = children.len();
+        let mut unfinished = children
+            .into_iter()
+            .filter_map(|child| self.parts.register.by_id(child))
+            .peekable();
+        let mut text = running_reason(now, run);
+        let next = unfinished.peek().map(|first| {
+            let (id, name) = (first.id(), &first.submission().name);
+            format!("see why {id}, a {name}, has not ended")
+        });
+        let _ = write!(
+            text,
+            "; its place is free while it waits for its children: {} of {of} have not ended",
+            unfinished.count()
+        );
+        (text, next.unwrap_or_default())
     }
 
     fn ready_reason(&self, now: Millis, key: Key, entry: &Entry) -> (String, String) {
@@ -179,9 +201,6 @@ fn running_reason(now: Millis, run: &Run) -> String {
         seconds(now.saturating_sub(run.began)),
         run.slot
     );
-    if run.waits {
-        text.push_str(", waits for its children, and has given its place back");
-    }
     if let Some(stop) = run.stop {
         let _ = write!(text, ", being ended ({:?}, {:?})", stop.reason, stop.step);
     }
