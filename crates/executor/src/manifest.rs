@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{Refusal, Result};
+use crate::hash;
 use crate::nearest::nearest;
 use crate::request::Options;
 use crate::schema::{Field, Schemas, Set};
@@ -127,6 +128,15 @@ impl Described {
             .iter()
             .position(|one| *one.name == *parameter);
         number.is_some_and(|number| self.secrets.contains(number))
+    }
+
+    /// A hash of name and arguments, by which two children of one request are told apart. Secret values are left out: a
+    /// stored hash would let them be guessed.
+    pub fn digest(&self, encoded: &[u8]) -> u64 {
+        if self.has_secrets() {
+            return arguments::digest_without_secrets(self, encoded);
+        }
+        hash::digest([self.name.as_bytes(), encoded])
     }
 
     /// The key that `concurrency` counts by, of arguments that were checked: the parameter and its value.

@@ -90,6 +90,8 @@ pub struct Options {
 pub struct Child {
     /// Which submission of its parent it is: the same one in each run of the parent.
     pub call: u32,
+    /// The run of its parent that submits it; not kept.
+    pub attempt: u32,
     /// How many requests are above it.
     pub depth: u32,
     /// A hash of its name and arguments.

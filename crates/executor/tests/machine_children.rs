@@ -23,10 +23,15 @@ fn policy() -> Policy {
 }
 
 fn child_of(parent: RequestId, call: u32) -> Options {
+    child_of_run(parent, 1, call)
+}
+
+fn child_of_run(parent: RequestId, attempt: u32, call: u32) -> Options {
     options(|it| {
         it.parent = Some(parent);
         it.child = Some(Child {
             call,
+            attempt,
             ..Child::default()
         });
     })
@@ -147,25 +152,26 @@ fn its_name_its_cores_and_its_place_are_another_ones_meanwhile() {
 }
 
 #[test]
-fn a_worker_whose_place_was_filled_ends_when_it_is_idle_for_long() {
+fn parents_one_after_the_other_start_one_worker_for_their_children() {
     let mut rig = Rig::new(policy());
     rig.workers_up(&[Lane::Long]);
-    let parent = rig.submit("Long", Options::default());
-    let run = one_run(&mut rig, parent);
-    waits(&mut rig, run, true);
-    assert_eq!(rig.start_and_dispatch().len(), 0);
-    assert_eq!(
-        rig.machine.workers().len(),
-        2,
-        "the guaranteed place is filled"
-    );
-    waits(&mut rig, run, false);
-    rig.succeed(run.0, run.1, run.2);
+    for _ in 0..5 {
+        let parent = rig.submit("Long", Options::default());
+        let run = one_run(&mut rig, parent);
+        waits(&mut rig, run, true);
+        assert!(rig.start_and_dispatch().is_empty());
+        let child = rig.submit("Long", child_of(parent, 0));
+        let (slot, _, attempt) = one_run(&mut rig, child);
+        rig.succeed(slot, child, attempt);
+        waits(&mut rig, run, false);
+        rig.succeed(run.0, run.1, run.2);
+        assert_eq!(rig.machine.workers().len(), 2);
+    }
     rig.now += 20_000;
     rig.machine.tick(rig.now);
     let stops = rig.take();
     let stops = stops.iter().filter(|it| matches!(it, Action::Stop { .. }));
-    assert_eq!(stops.count(), 1);
+    assert_eq!(stops.count(), 1, "the guaranteed one stays");
 }
 
 #[test]
@@ -180,12 +186,12 @@ fn the_next_run_of_a_parent_finds_its_children() {
     rig.succeed(other, first, attempt);
     rig.machine.worker_gone(rig.now, slot, death("signal"));
     rig.run_until_dispatched(parent, 2);
-    let again = |rig: &mut Rig, call| rig.try_submit("Long", child_of(parent, call));
+    let again = |rig: &mut Rig, call| rig.try_submit("Long", child_of_run(parent, 2, call));
     assert_eq!(again(&mut rig, 0), Ok(Submitted::Known(first)));
     assert_eq!(again(&mut rig, 1), Ok(Submitted::Known(second)));
     assert!(matches!(again(&mut rig, 2), Ok(Submitted::New(_))));
     assert_eq!(rig.machine.children(parent)[..2], [first, second]);
-    let mut other = child_of(parent, 1);
+    let mut other = child_of_run(parent, 2, 1);
     other.child = other.child.map(|child| Child { digest: 7, ..child });
     let told = refusal(&mut rig, other);
     assert!(told.contains("call 1 of request"), "{told}");
@@ -196,7 +202,7 @@ fn the_next_run_of_a_parent_finds_its_children() {
         "{told}"
     );
     let named = rig
-        .try_submit("Short", child_of(parent, 1))
+        .try_submit("Short", child_of_run(parent, 2, 1))
         .map_err(|it| it.to_string());
     assert!(named.is_err_and(|it| it.contains("got Short")));
 }
@@ -224,7 +230,7 @@ fn a_server_that_was_started_again_knows_them_too() {
     rig.workers_up(&[Lane::Long]);
     rig.commit_all();
     rig.run_until_dispatched(RequestId(1), 2);
-    let found = rig.try_submit("Long", child_of(RequestId(1), 3));
+    let found = rig.try_submit("Long", child_of_run(RequestId(1), 2, 3));
     assert_eq!(found, Ok(Submitted::Known(RequestId(2))));
     assert!(
         rig.machine.children(RequestId(4)).is_empty(),
@@ -237,6 +243,28 @@ fn a_server_that_was_started_again_knows_them_too() {
     let ops = rig.take();
     let forgets = |it: &Action| matches!(it, Action::Store(Op::Forget { parent }) if parent.0 == 1);
     assert!(ops.iter().any(forgets), "{ops:?}");
+}
+
+#[test]
+fn a_parent_that_ended_with_its_server_takes_its_children_with_it() {
+    let mut rig = Rig::new(Policy {
+        durable: true,
+        ..policy()
+    });
+    let parent = left(1, Status::Running, 1, Options::default());
+    let child = left(2, Status::Queued, 0, child_of(RequestId(1), 0));
+    rig.machine
+        .restore(0, vec![parent, child], &[], &[], RequestId(5));
+    rig.machine.remember_child(&KnownChild {
+        parent: RequestId(1),
+        call: 0,
+        id: RequestId(2),
+        name: "Long".into(),
+        digest: 0,
+    });
+    rig.commit_all();
+    assert_eq!(rig.ended(RequestId(1)), Some(Status::Failed));
+    assert_eq!(rig.ended(RequestId(2)), Some(Status::Cancelled));
 }
 
 #[test]
@@ -268,7 +296,7 @@ fn what_does_not_succeed_takes_its_unfinished_children_with_it() {
         assert!(actions.iter().any(interrupts), "{actions:?}");
         let told = refusal(&mut rig, child_of(parent, 2));
         assert!(
-            told.contains("a request that runs and is not being ended"),
+            told.contains("a request in a run that goes on and is not being ended"),
             "{told}"
         );
         rig.machine
@@ -428,4 +456,116 @@ fn children_begin_before_what_has_not_begun_and_bound_the_processes_that_wait() 
     }
     assert_eq!(ended, 40);
     assert!(most <= 6, "{most} processes at once for two places");
+}
+
+#[test]
+fn a_run_that_was_handed_and_waits_before_that_is_known_gives_its_place_back() {
+    let mut rig = Rig::new(Policy {
+        burst: false,
+        ..policy()
+    });
+    rig.workers_up(&[Lane::Long]);
+    // A mean of short runs lets a second one be handed behind the first.
+    let first = rig.submit("Long", Options::default());
+    let (slot, ..) = one_run(&mut rig, first);
+    rig.succeed(slot, first, 1);
+    let short = options(|it| it.ahead = 4);
+    let first = rig.submit("Long", short.clone());
+    let parent = rig.submit("Long", short);
+    let runs = rig.start_and_dispatch();
+    assert_eq!(runs.len(), 2, "the second one is handed");
+    waits(&mut rig, (slot, parent, 1), true);
+    assert_eq!(rig.machine.figures(rig.now).lanes[1].waiting, 0);
+    rig.succeed(slot, first, 1);
+    rig.machine.audit().expect("the counters agree");
+    assert_eq!(rig.machine.figures(rig.now).lanes[1].waiting, 1);
+    let child = rig.submit("Long", child_of(parent, 0));
+    one_run(&mut rig, child);
+}
+
+#[test]
+fn a_run_of_before_submits_nothing() {
+    let mut rig = Rig::new(policy());
+    rig.workers_up(&[Lane::Long]);
+    let parent = rig.submit("Long", options(|it| it.retries = 1));
+    let (slot, ..) = one_run(&mut rig, parent);
+    rig.machine.worker_gone(rig.now, slot, death("signal"));
+    rig.run_until_dispatched(parent, 2);
+    let told = refusal(&mut rig, child_of_run(parent, 1, 0));
+    assert!(told.contains(&format!("got run 1 of {parent}")), "{told}");
+}
+
+#[test]
+fn an_idempotency_key_of_its_own_replaces_the_number_of_the_call() {
+    let mut rig = Rig::new(policy());
+    rig.workers_up(&[Lane::Long]);
+    let parent = rig.submit("Long", options(|it| it.idempotency = Some("above".into())));
+    one_run(&mut rig, parent);
+    let keyed = |call, key: &str| {
+        let mut options = child_of(parent, call);
+        options.idempotency = Some(key.into());
+        options
+    };
+    let first = rig.submit("Long", keyed(0, "a"));
+    let other = rig.submit("Long", keyed(0, "b"));
+    assert_ne!(first, other);
+    let again = rig.try_submit("Long", keyed(7, "a"));
+    assert_eq!(again, Ok(Submitted::Known(first)));
+    let told = refusal(&mut rig, keyed(1, "above"));
+    assert!(
+        told.contains(&format!("that of {parent}, which it is a child of")),
+        "{told}"
+    );
+}
+
+#[test]
+fn what_comes_after_a_request_above_is_no_predecessor_of_a_child() {
+    let mut rig = Rig::new(policy());
+    rig.workers_up(&[Lane::Long]);
+    let parent = rig.submit("Long", Options::default());
+    one_run(&mut rig, parent);
+    let stranger = rig.submit("Long", options(|it| it.after = vec![parent]));
+    let mut child = child_of(parent, 0);
+    child.after = vec![stranger];
+    let told = refusal(&mut rig, child);
+    assert!(told.contains("which it is a child of"), "{told}");
+}
+
+#[test]
+fn an_old_child_that_an_operator_retries_is_not_its_parents_next_one() {
+    let mut rig = Rig::new(Policy {
+        durable: true,
+        ..policy()
+    });
+    rig.workers_up(&[Lane::Long]);
+    let parent = left(1, Status::Queued, 0, Options::default());
+    rig.machine.restore(0, vec![parent], &[], &[], RequestId(5));
+    rig.commit_all();
+    let run = one_run(&mut rig, RequestId(1));
+    let mut old = left(2, Status::Failed, 1, child_of(RequestId(1), 0));
+    old.forgiven = 0;
+    assert!(rig.machine.retry(rig.now, old).is_ok());
+    rig.commit_all();
+    let mine = rig.try_submit("Long", child_of_run(RequestId(1), run.2, 0));
+    assert!(matches!(mine, Ok(Submitted::New(_))), "{mine:?}");
+}
+
+#[test]
+fn a_cordon_that_begins_nothing_begins_children() {
+    let mut rig = Rig::new(policy());
+    rig.workers_up(&[Lane::Long]);
+    let parent = rig.submit("Long", Options::default());
+    let run = one_run(&mut rig, parent);
+    let child = rig.submit("Long", child_of(parent, 0));
+    rig.machine.cordon(
+        rig.now,
+        Some(Cordon {
+            by: "ann".into(),
+            reason: "".into(),
+            at: 0,
+            dispatches: false,
+        }),
+    );
+    waits(&mut rig, run, true);
+    one_run(&mut rig, child);
 }

@@ -50,8 +50,10 @@ struct World {
     rig: Rig,
     chance: Chance,
     runs: HashMap<RequestId, Run>,
-    /// By parent and call.
-    children: HashMap<(RequestId, u32), RequestId>,
+    /// By parent and call, with what was submitted.
+    children: HashMap<(RequestId, u32), (RequestId, String, Options)>,
+    /// They did not succeed.
+    fallen: HashSet<RequestId>,
     parents: HashMap<RequestId, RequestId>,
     roots: Vec<RequestId>,
     /// Nothing dies or is cancelled: what waits for ever would be saved by that.
@@ -62,7 +64,7 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let mut rig = Rig::new(Policy {
-            durable: false,
+            durable: chance.one_in(2),
             guaranteed: [1, 1, 0],
             cores_milli: 2_000,
             workers_max: 3 + u32::try_from(chance.below(4)).expect("small"),
@@ -84,6 +86,7 @@ impl World {
             runs: HashMap::new(),
             children: HashMap::new(),
             parents: HashMap::new(),
+            fallen: HashSet::new(),
             roots: Vec::new(),
             is_calm: false,
         }
@@ -104,6 +107,9 @@ impl World {
     /// Performs what the machine has decided.
     fn perform(&mut self) {
         loop {
+            if self.is_calm || self.chance.one_in(2) {
+                self.rig.commit_all();
+            }
             let actions = self.rig.take();
             if actions.is_empty() {
                 break;
@@ -113,6 +119,7 @@ impl World {
             }
         }
         self.rig.machine.audit().expect("the counters agree");
+        self.judge_fallen();
     }
 
     fn perform_one(&mut self, action: &Action) {
@@ -150,30 +157,38 @@ impl World {
                     run.is_interrupted = true;
                 }
             }
-            Action::Ended(id, ref ending) => self.judge_end(id, ending.status),
+            Action::Ended(id, ref ending) if ending.status != Status::Succeeded => {
+                self.fallen.insert(id);
+            }
             _ => {}
         }
     }
 
-    /// Its unfinished children are ended, or are being ended.
-    fn judge_end(&mut self, id: RequestId, status: Status) {
-        if status == Status::Succeeded {
-            return;
-        }
-        let children = self
-            .children
-            .iter()
-            .filter(|((parent, _), _)| *parent == id);
-        for (_, child) in children {
-            let runs_on = self
-                .rig
-                .machine
-                .view(*child)
-                .is_some_and(|view| view.slot.is_none());
+    /// Nothing that is below what has fallen waits, or runs without being interrupted.
+    fn judge_fallen(&self) {
+        for (child, parent) in &self.parents {
+            if !self.fallen.contains(parent) {
+                continue;
+            }
+            let Some(view) = self.rig.machine.view(*child) else {
+                continue;
+            };
+            let is_told = match self.runs.get(child) {
+                Some(run) => run.is_interrupted,
+                None => view.status == Status::Running || !view.accepted,
+            };
             let why = self.rig.machine.why(self.rig.now, *child);
+            // A change of it is on its way to the store, which comes first.
+            let is_ending = why.as_ref().is_some_and(|why| {
+                why.reason.contains("written to the store")
+                    && why
+                        .decisions
+                        .iter()
+                        .any(|(_, text)| text.contains("since its parent"))
+            });
             assert!(
-                !runs_on,
-                "{child} waits, and its parent {id} is {status:?}: {why:?}"
+                is_told || is_ending,
+                "{child} waits, and its parent {parent} has fallen: {why:?}"
             );
         }
     }
@@ -244,7 +259,7 @@ impl World {
             0 | 1 if run.calls < CALLS => self.call(id, run),
             2 | 3 => {
                 let mine = (0..run.calls).filter_map(|call| self.children.get(&(id, call)));
-                let mine: Vec<RequestId> = mine.copied().collect();
+                let mine: Vec<RequestId> = mine.map(|(child, ..)| *child).collect();
                 if !mine.is_empty() {
                     let child = mine[self.chance.below(mine.len())];
                     self.wait(id, Some(child));
@@ -267,33 +282,31 @@ impl World {
             .waits(self.rig.now, slot, id, attempt, waits);
     }
 
+    /// It submits a child: the same one as in its earlier runs.
     fn call(&mut self, id: RequestId, run: Run) {
-        let (name, mut options) = match self.children.get(&(id, run.calls)) {
-            Some(child) => {
-                let known = self.rig.machine.request(*child);
-                let Some(request) = known else {
-                    // It has ended: the same submission finds it as long as its parent is unfinished.
-                    self.runs.get_mut(&id).expect("it runs").calls += 1;
-                    return;
-                };
-                let submission = &request.submission;
-                (submission.name.to_string(), (*submission.options).clone())
-            }
+        let known = self.children.get(&(id, run.calls)).cloned();
+        let (name, options) = match &known {
+            Some((_, name, options)) => (name.clone(), options.clone()),
             None => self.options(),
         };
-        options.parent = Some(id);
-        options.child = Some(Child {
+        let mut asked = options.clone();
+        asked.parent = Some(id);
+        asked.child = Some(Child {
             call: run.calls,
+            attempt: run.attempt,
             ..Child::default()
         });
-        let known = self.children.get(&(id, run.calls)).copied();
-        match self.rig.try_submit(&name, options) {
+        let known = known.map(|(child, ..)| child);
+        match self.rig.try_submit(&name, asked) {
             Ok(Submitted::New(child)) => {
                 assert_eq!(known, None, "a child of {id} is submitted twice");
-                self.children.insert((id, run.calls), child);
+                self.children
+                    .insert((id, run.calls), (child, name, options));
                 self.parents.insert(child, id);
             }
             Ok(Submitted::Known(child)) => assert_eq!(known, Some(child)),
+            // Its interrupt is on its way.
+            Err(refusal) if refusal.message.contains("is not being ended") => return,
             Err(refusal) => panic!("{refusal}"),
         }
         self.runs.get_mut(&id).expect("it runs").calls += 1;

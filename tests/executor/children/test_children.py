@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from forebay.errors import CancelledError, RemoteError
+from forebay.errors import CancelledError, DeadlineError, RemoteError
 from forebay.executor import Client, Submit
 from tests.executor.serving import Serving, until
 
@@ -105,6 +107,51 @@ def counts(until: int):
 def reads(ctx: forebay.Context, until: int) -> list[int]:
     return list(ctx.submit(counts, until).items())
 
+@app.request()
+def watches(ctx: forebay.Context, until: int) -> list[str]:
+    child = ctx.submit(counts, until)
+    told = [event["event"] for event in child.events()]
+    return [told[-1], "".join(child.logs())]
+
+@app.request()
+def threaded(ctx: forebay.Context, count: int) -> int:
+    import threading
+    results = []
+    def one(number):
+        results.append(ctx.submit(double, number).result())
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(results)
+
+@app.request()
+def forks(ctx: forebay.Context) -> str:
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        try:
+            ctx.submit(double, 1)
+        except BaseException as error:
+            os.write(writing, str(error).encode())
+        os._exit(0)
+    os.close(writing)
+    os.wait()
+    return os.read(reading, 4096).decode()
+
+@app.request()
+async def one_fails(ctx: forebay.Context) -> str:
+    children = [await ctx.submit(fails), await ctx.submit(double, 1)]
+    try:
+        await ctx.gather(*children)
+    except forebay.RemoteError:
+        return "raised"
+    return "nothing"
+
+@app.request(timeout=0.5, retries=0)
+def too_long(ctx: forebay.Context, folder: str) -> None:
+    ctx.submit(holds, folder).result()
+
 @app.request(retries=1, backoff=0.01)
 def changes(ctx: forebay.Context) -> str:
     if ctx.attempt == 1:
@@ -150,6 +197,66 @@ def test_depth_is_no_deadlock_with_two_workers(client: Client) -> None:
 def test_waiting_for_an_item_of_a_child_holds_no_place_either(client: Client) -> None:
     """The one worker of the lane yields what the other one reads."""
     assert client.run("reads", 5) == [0, 1, 2, 3, 4]
+
+
+def test_waiting_for_an_event_of_a_child_holds_no_place_either(client: Client) -> None:
+    """Nor does reading its output."""
+    assert client.run("watches", 2) == ["status", ""]
+
+
+def test_threads_of_a_request_submit_and_wait(client: Client) -> None:
+    """Each of them has its own child."""
+    assert client.run("threaded", 8) == 2 * sum(range(8))
+
+
+def test_a_process_that_a_request_has_forked_submits_nothing(client: Client) -> None:
+    """It would give its calls the numbers of the request's own."""
+    assert "cannot submit its children" in client.run("forks")
+
+
+def test_the_first_failure_is_raised_and_nothing_waits_on(client: Client) -> None:
+    """The run does not count as waiting once it goes on."""
+    assert client.run("one_fails") == "raised"
+
+
+def test_a_parent_whose_time_is_up_takes_its_child_with_it(client: Client, tmp_path: Path) -> None:
+    """Waiting counts as running for its time-out."""
+    parent = client.submit("too_long", str(tmp_path))
+    assert isinstance(parent.exception(20), DeadlineError)
+    [child] = client.list(parent=parent.id)
+    with pytest.raises(CancelledError):
+        client.get(child["id"]).result(20)
+
+
+def test_forebay_drain_waits_for_what_waits(
+    serving: Serving, client: Client, tmp_path: Path
+) -> None:
+    """And begins the children of what runs, since nothing would end without them."""
+    parent = client.submit("collects", str(tmp_path), 4)
+    assert until(lambda: len(client.list(parent=parent.id)) == 4)
+    (tmp_path / "go").touch()
+    command = [sys.executable, "-m", "forebay.cli", "drain", "--url", f"unix://{serving.socket}"]
+    drained = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env=serving.environment
+    )
+    assert drained.returncode == 0, drained.stderr
+    assert "nothing runs" in drained.stderr + drained.stdout
+    assert parent.status() == "succeeded"
+
+
+def test_a_tree_is_drawn(serving: Serving, client: Client) -> None:
+    """By `forebay show --tree`, with the deepest ones."""
+    root = client.submit("depth", 2)
+    assert root.result(20) == 3
+    command = [sys.executable, "-m", "forebay.cli", "show", root.id, "--tree"]
+    command += ["--url", f"unix://{serving.socket}"]
+    shown = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env=serving.environment
+    )
+    assert shown.returncode == 0, shown.stderr
+    [first, second] = [line for line in shown.stdout.splitlines() if "└─" in line]
+    assert "depth" in first
+    assert second.startswith("   └─ ")
 
 
 def test_the_limit_of_the_depth_is_named(client: Client) -> None:
@@ -204,7 +311,7 @@ def test_so_does_one_whose_server_was_killed(serving: Serving, tmp_path: Path) -
     with Client(f"unix://{serving.socket}") as client:
         parent = client.submit("collects", str(tmp_path), 6)
         assert until(lambda: len(client.list(parent=parent.id)) == 6)
-        until(lambda: client.list(parent=parent.id, status="succeeded"))
+        assert until(lambda: client.list(parent=parent.id, status="succeeded"))
         serving.kill()
         (tmp_path / "go").touch()
         serving.start()

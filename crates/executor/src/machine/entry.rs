@@ -38,6 +38,8 @@ pub(crate) struct Run {
     pub stop: Option<Stop>,
     /// It waits for its children, and has given its place back.
     pub waits: bool,
+    /// It has said so before the machine knew that it has begun.
+    pub waits_early: bool,
     /// The most private memory of its worker that was measured during it.
     pub peak: Option<u64>,
 }
@@ -348,6 +350,7 @@ impl Entry {
             recalled: false,
             stop: None,
             waits: false,
+            waits_early: false,
             peak: None,
         });
     }
@@ -364,6 +367,13 @@ impl Entry {
     pub(crate) fn set_waits(&mut self, waits: bool) -> Option<Slot> {
         let run = self.run_mut().filter(|run| !run.handed)?;
         (std::mem::replace(&mut run.waits, waits) != waits).then_some(run.slot)
+    }
+
+    /// Its worker says of a handed run that it waits for its children, so it has begun.
+    pub(crate) fn wait_from_the_beginning(&mut self, waits: bool) {
+        if let Some(run) = self.run_mut() {
+            run.waits_early = waits;
+        }
     }
 
     /// Its handed run is recalled. `None`: it is not handed, or was recalled before.

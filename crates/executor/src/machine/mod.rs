@@ -406,6 +406,13 @@ impl Machine {
     /// Remembers a child of an unfinished request, which its next run may ask for.
     pub fn remember_child(&mut self, one: &KnownChild) {
         self.runs.remember_child(&mut self.parts, one);
+        self.settle(self.now);
+    }
+
+    /// The parents of these requests have ended without success: they are cancelled.
+    pub fn orphan(&mut self, now: Millis, ids: Vec<RequestId>) {
+        self.runs.orphan(ids);
+        self.settle(now);
     }
 
     /// The children of an unfinished request, ended ones included, in the order in which it submitted them.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::Described;
 use crate::error::{Error, Refusal};
-use crate::hash::fnv;
+use crate::hash::{self, fnv};
 use crate::message::{Reader, Value};
 use crate::nearest::nearest;
 use crate::schema::{Mismatch, Schemas, Set, find, shown};
@@ -120,6 +120,21 @@ pub fn key(request: &Described, number: usize, encoded: &[u8]) -> String {
         let _ = write!(key, "...{told_apart:016x}");
     }
     key
+}
+
+/// The hash of the name and of the arguments that are not secret.
+pub fn digest_without_secrets(request: &Described, encoded: &[u8]) -> u64 {
+    let mut parts = vec![request.name.as_bytes()];
+    let mut reader = Reader::new(encoded);
+    for _ in 0..reader.map_or_nil().ok().flatten().unwrap_or(0) {
+        let (Ok(name), Ok(value)) = (reader.text(), reader.skip()) else {
+            break;
+        };
+        if !request.is_secret(name) {
+            parts.extend([name.as_bytes(), value]);
+        }
+    }
+    hash::digest(parts)
 }
 
 /// The bytes of an argument; `None` where it was not passed.

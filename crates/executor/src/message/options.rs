@@ -9,7 +9,7 @@ use crate::limit::{AFTER_MAX, CPU_MAX, OPTION_TEXT_BYTES_MAX, OPTION_TIME_MS_MAX
 use crate::request::{Child, Lane, Millis, Options};
 use crate::schema::shown;
 
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 20] = [
     "lane",
     "priority",
     "timeout_s",
@@ -28,6 +28,7 @@ const NAMES: [&str; 19] = [
     "traceparent",
     "parent",
     "call",
+    "attempt",
     "quota",
 ];
 
@@ -82,6 +83,11 @@ pub fn options(encoded: &[u8], defaults: &Arc<Options>, now: Millis) -> Answer<R
     Ok(asked)
 }
 
+/// What says that it is a child, made with the first of its parts.
+fn child_of(options: &mut Options) -> &mut Child {
+    options.child.get_or_insert_default()
+}
+
 #[allow(clippy::needless_pass_by_value)] // the argument of `map_err`
 fn unreadable(error: Error) -> Refusal {
     Refusal::invalid(
@@ -117,13 +123,8 @@ impl<'a> Given<'a> {
             "after" => options.after = self.after()?,
             "traceparent" => options.traceparent = self.traceparent()?,
             "parent" => options.parent = self.id_or_nil()?,
-            "call" => {
-                let call = self.integer(0, u32::MAX)?;
-                options.child = Some(Child {
-                    call,
-                    ..Child::default()
-                });
-            }
+            "call" => child_of(options).call = self.integer(0, u32::MAX)?,
+            "attempt" => child_of(options).attempt = self.integer(0, u32::MAX)?,
             "delay_s" => {
                 let delay = self.millis(false)?;
                 options.not_before = delay.map(|delay| now.saturating_add(delay));

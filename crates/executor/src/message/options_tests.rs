@@ -51,7 +51,7 @@ fn every_option_changes_what_it_names() {
             .unsigned(id().0);
         w.text("traceparent").text(SPAN);
         w.text("parent").text(&id().to_string());
-        w.text("call").unsigned(12);
+        w.text("call").unsigned(12).text("attempt").unsigned(2);
         w.text("quota")
             .unsigned(9)
             .text("delay_s")
@@ -80,6 +80,7 @@ fn every_option_changes_what_it_names() {
         parent: Some(id()),
         child: Some(Child {
             call: 12,
+            attempt: 2,
             ..Child::default()
         }),
         by: None,

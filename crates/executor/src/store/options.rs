@@ -220,6 +220,7 @@ mod tests {
                 call: 0,
                 depth: 3,
                 digest: u64::MAX,
+                ..Child::default()
             }),
             quota: Some(40),
             ..Options::default()

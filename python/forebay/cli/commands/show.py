@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay._units import duration, size
-from forebay.cli.output import colored, say, say_json, wants_color
+from forebay.cli.output import colored, note, say, say_json, wants_color
 from forebay.cli.parser import command, talking
 from forebay.cli.session import session
 
@@ -70,6 +70,8 @@ def run(options: argparse.Namespace) -> int:
     if children:
         say("")
         _say_tree(children, "", color=color)
+        if _count(children) >= TREE_MAX:
+            note(f"forebay: the tree is cut at {TREE_MAX:,} requests; see more with ps --parent ID")
     return 0
 
 
@@ -81,6 +83,10 @@ def _children(client: Client, id_: str, room: list[int]) -> list[dict[str, Any]]
     for one in children:
         one["children"] = _children(client, one["id"], room)
     return children
+
+
+def _count(children: list[dict[str, Any]]) -> int:
+    return len(children) + sum(_count(one["children"]) for one in children)
 
 
 def _say_tree(children: list[dict[str, Any]], margin: str, *, color: bool) -> None:

@@ -65,9 +65,7 @@ def cordoned(cordon: dict[str, Any]) -> str:
 
 def counts(figures: dict[str, Any]) -> str:
     """How many requests wait, run and have ended since the server began."""
-    lanes = figures.get("lanes") or {}
-    each = list(lanes.values()) if isinstance(lanes, dict) else list(lanes)
-    running = sum(lane.get("running", 0) for lane in each)
+    running = running_count(figures)
     waiting = max(0, figures.get("unfinished", 0) - running)
     ended = [
         f"{figures[name]} {name}"
@@ -75,6 +73,13 @@ def counts(figures: dict[str, Any]) -> str:
         if figures.get(name)
     ]
     return ", ".join([f"{running} running", f"{waiting} waiting", *ended])
+
+
+def running_count(figures: dict[str, Any]) -> int:
+    """How many requests run, those that wait for their children included."""
+    lanes = figures.get("lanes") or {}
+    each = list(lanes.values()) if isinstance(lanes, dict) else list(lanes)
+    return sum(lane.get("running", 0) + lane.get("waiting", 0) for lane in each)
 
 
 def memory(figures: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from forebay._units import duration
+from forebay.cli.commands.status import running_count
 from forebay.cli.exit_codes import TIMED_OUT
 from forebay.cli.output import note, say_json
 from forebay.cli.parser import command
@@ -55,8 +56,9 @@ def add(commands: Any) -> None:
         commands,
         "drain",
         run,
-        description="Let a server take no more submissions and begin nothing more, and wait until"
-        " nothing runs. What waits stays on disk: for forebay cordon --undo, or the next server.",
+        description="Let a server take no more submissions and begin nothing more but what running"
+        " requests submit, and wait until nothing runs. What waits stays on disk: for forebay"
+        " cordon --undo, or the next server.",
         examples=EXAMPLES,
     )
     cordon.cordoning(parser)
@@ -106,8 +108,7 @@ def _look(client: Client) -> _Left:
     figures = seen.get("figures") or {}
     if not figures.get("cordon"):
         raise BrokenError("the cordon was undone while it drained, and the server serves")
-    lanes = figures.get("lanes") or {}
-    running = sum(lane.get("running", 0) for lane in lanes.values())
+    running = running_count(figures)
     # What a store that cannot write has kept stays kept; waiting would not change that.
     is_written = not figures.get("store_in_flight") or bool(figures.get("store_kept"))
     return _Left(

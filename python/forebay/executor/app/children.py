@@ -5,8 +5,9 @@ A direct call, outside of a server, has children too: calls of functions, here a
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -49,6 +50,18 @@ class Finished:
         """What the function raised."""
         return self._error
 
+    def status(self) -> str:
+        """How the call ended."""
+        return "succeeded" if self._error is None else "failed"
+
+    def accepted(self, timeout: float | None = None) -> str:
+        """The id of every direct call."""
+        return self.id
+
+    def cancel(self) -> str:
+        """It has ended."""
+        return "ended"
+
 
 class AsyncFinished:
     """The same, of a direct call of an `async def`."""
@@ -66,6 +79,18 @@ class AsyncFinished:
         """What the function raised."""
         return self._finished.exception()
 
+    async def status(self) -> str:
+        """How the call ended."""
+        return self._finished.status()
+
+    async def accepted(self, timeout: float | None = None) -> str:
+        """The id of every direct call."""
+        return self.id
+
+    async def cancel(self) -> str:
+        """It has ended."""
+        return "ended"
+
 
 class Outside:
     """The children of a direct call: functions that run here and now, one after the other."""
@@ -75,7 +100,7 @@ class Outside:
     ) -> Finished:
         """A handle of the call, which has ended."""
         try:
-            return Finished(_function(target)(*args, **kwargs), None)
+            return Finished(_called(target, args, kwargs), None)
         except Exception as error:
             return Finished(None, error)
 
@@ -83,7 +108,7 @@ class Outside:
         self, target: Any, calls: Iterable[tuple[Any, ...]], options: Submit | None
     ) -> Iterator[Any]:
         """The results, each computed when it is asked for."""
-        return (_function(target)(*args) for args in calls)
+        return (_called(target, args, {}) for args in calls)
 
     def gather(self, children: Sequence[Finished]) -> list[Any]:
         """The results of all."""
@@ -112,6 +137,16 @@ class AsyncOutside:
     async def gather(self, children: Sequence[AsyncFinished]) -> list[Any]:
         """The results of all."""
         return [await child.result() for child in children]
+
+
+def _called(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a function returns; an `async def` runs in a loop of its own."""
+    value = _function(target)(*args, **kwargs)
+    return asyncio.run(_finish(value)) if inspect.isawaitable(value) else value
+
+
+async def _finish(value: Awaitable[Any]) -> Any:
+    return await value
 
 
 async def _awaited(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -218,9 +218,11 @@ class Context:
         Raises:
             ConfigError: the arguments do not fit; a request above this child holds the key that it
                 needs; an earlier run submitted another child in its place.
-            LimitError: `children_max`, 10,000 of one request, or `depth_max`, 64 above each other.
+            LimitError: `children_max`, 10,000 of one run, `depth_max`, 64 above each other, or
+                `max_queued`.
 
-        Threads: any of this request; the order of their submissions must be the same in each run.
+        Threads and tasks: any of this request; the order of their submissions must be the same in
+        each run, or each child has an idempotency key of its own.
         """
         return self._submitter().submit(target, args, kwargs, options)
 
@@ -229,11 +231,13 @@ class Context:
     ) -> Any:
         """The results of one child for each item, or each tuple of items, in their order.
 
-        At most 256 are unfinished at a time. Arguments and errors are those of `submit`.
+        At most 256 are submitted and not read, the first of them at once; in an `async def` when
+        the first result is asked for. Arguments and errors are those of `submit`.
 
         Returns:
             An iterator; in an `async def` an asynchronous one. It raises what a child raised when
-            it comes to that one's result; the children behind it go on, until this request ends.
+            it comes to that one's result; the children behind it go on, unless this request ends
+            without success.
 
         Example: `total = sum(ctx.map(count_words, paths))`
         """
@@ -243,8 +247,8 @@ class Context:
         """The results of children, in their order; in an `async def` to be awaited.
 
         Raises:
-            what the first of them that did not succeed raises; the others go on, until this request
-            ends.
+            what the first of them that did not succeed raises; the others go on, unless this
+            request ends without success.
         """
         return self._submitter().gather(children)
 

@@ -5,21 +5,22 @@ The concept is docs/concepts/executor/children.md.
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import itertools
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from forebay.errors import DeadlineError
+from forebay.errors import ConfigError, DeadlineError
 from forebay.executor.client.async_client import AsyncClient
 from forebay.executor.client.async_request import AsyncRequest
 from forebay.executor.client.client import Client
 from forebay.executor.client.options import Submit
 from forebay.executor.client.request import Request
+from forebay.executor.worker.forks import is_forked
 from forebay.executor.worker.side import GOES_ON, WAITS
 
 if TYPE_CHECKING:
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncChildren", "ParentClients", "SyncChildren"]
 
-AHEAD: Final = 256
-"""Children of a `map` that are submitted and not read."""
+MAP_AHEAD: Final = 256
+"""Children of a `map` that are submitted and not read (`map_ahead`)."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +42,7 @@ class ChildSubmit(Submit):
     """The options of a child, with its place among the submissions of its parent."""
 
     call: int = 0
+    attempt: int = 0
 
     @classmethod
     def of(cls, options: Submit | None, parent: Context, call: int) -> ChildSubmit:
@@ -47,7 +51,8 @@ class ChildSubmit(Submit):
         for it in _FIELDS if options is not None else ():
             if (value := getattr(options, it.name)) is not None:
                 given[it.name] = value
-        return cls(**{**given, "parent": parent.id, "call": call})
+        own = {"parent": parent.id, "call": call, "attempt": parent.attempt}
+        return cls(**{**given, **own})
 
     @property
     def is_repeatable(self) -> bool:
@@ -61,6 +66,8 @@ _FIELDS: Final = fields(Submit)
 class Waiting:
     """Entered while a run waits for a child; the server hears of the first and of the last.
 
+    A run with several threads counts as waiting while one of them waits.
+
     Threads: any.
     """
 
@@ -73,8 +80,14 @@ class Waiting:
     def __enter__(self) -> None:
         with self._lock:
             self._count += 1
-            if self._count == 1:
+            if self._count > 1:
+                return
+            try:
                 self._side.send(WAITS, *self._run, b"")
+            except BaseException:  # an interrupt of the run: the block is not entered
+                self._count -= 1
+                self._side.send(GOES_ON, *self._run, b"")
+                raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
@@ -92,12 +105,24 @@ class Child(Request):
 
     waiting: Waiting
 
+    def watch(self, timeout: float | None = None) -> Any:
+        """Wait as `result` does, while its output and its progress are shown here."""
+        with self.waiting:
+            return super().watch(timeout)
+
+    def logs(self, *, follow: bool = True, offset: int = 0) -> Iterator[str]:
+        """What it wrote to stdout and stderr, as it is written."""
+        return _waited(self.waiting, super().logs(follow=follow, offset=offset))
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Changes of its status, its progress and the reasons why it waits, until it ends."""
+        return _waited(self.waiting, super().events())
+
     def _wait(self, timeout: float | None) -> None:
-        try:
-            super()._wait(0.0)
-        except DeadlineError:
-            with self.waiting:
-                super()._wait(timeout)
+        with contextlib.suppress(DeadlineError):
+            return super()._wait(0.0)
+        with self.waiting:
+            return super()._wait(timeout)
 
     def _blocking(self) -> AbstractContextManager[None]:
         return self.waiting
@@ -110,6 +135,21 @@ class AsyncChild(AsyncRequest):
 
     waiting: Waiting
 
+    async def watch(self, timeout: float | None = None) -> Any:
+        """Await as `result` does, while its output and its progress are shown."""
+        with self.waiting:
+            return await super().watch(timeout)
+
+    async def logs(self, *, follow: bool = True, offset: int = 0) -> AsyncIterator[str]:
+        """What it wrote to stdout and stderr, as it is written."""
+        async for text in _waited_async(self.waiting, super().logs(follow=follow, offset=offset)):
+            yield text
+
+    async def events(self) -> AsyncIterator[dict[str, Any]]:
+        """Changes of its status, its progress and the reasons why it waits, until it ends."""
+        async for event in _waited_async(self.waiting, super().events()):
+            yield event
+
     async def _wait(self, timeout: float | None) -> None:
         if self._status is None:
             with self.waiting:
@@ -117,6 +157,27 @@ class AsyncChild(AsyncRequest):
 
     def _blocking(self) -> AbstractContextManager[None]:
         return self.waiting
+
+
+def _waited(waiting: Waiting, given: Iterator[T]) -> Iterator[T]:
+    """The same items; the run waits while it waits for one."""
+    ended: Any = object()
+    while True:
+        with waiting:
+            item = next(given, ended)
+        if item is ended:
+            return
+        yield item
+
+
+async def _waited_async(waiting: Waiting, given: AsyncIterator[T]) -> AsyncIterator[T]:
+    ended: Any = object()
+    while True:
+        with waiting:
+            item = await anext(given, ended)
+        if item is ended:
+            return
+        yield item
 
 
 class ParentClient(Client):
@@ -178,14 +239,9 @@ class SyncChildren:
     def map(
         self, target: Any, calls: Iterable[tuple[Any, ...]], options: Submit | None
     ) -> Iterator[Any]:
-        """The results, in the order of the calls."""
-        ahead: deque[Request] = deque()
-        for args in calls:
-            ahead.append(self._begin(target, args, {}, options))
-            if len(ahead) >= AHEAD:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
+        """The results, in the order of the calls; the first ones are submitted at once."""
+        begun = (self._begin(target, args, {}, options) for args in calls)
+        return _results(deque(itertools.islice(begun, MAP_AHEAD)), begun)
 
     def gather(self, children: Sequence[Any]) -> list[Any]:
         """The results of all."""
@@ -195,11 +251,23 @@ class SyncChildren:
     def _begin(
         self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Submit | None
     ) -> Request:
+        if is_forked():
+            raise ConfigError(
+                f"a process that request {self._context.id} has forked cannot submit its children:"
+                " it counts their calls too; submit them in the request itself"
+            )
         asked = ChildSubmit.of(options, self._context, next(self._calls))
         child = self._clients.get().submit_nowait(target, *args, options=asked, arguments=kwargs)
         assert isinstance(child, Child)
         child.waiting = self._waiting
         return child
+
+
+def _results(ahead: deque[Request], begun: Iterator[Request]) -> Iterator[Any]:
+    """The results of children, one of which more is submitted for each that is read."""
+    while ahead:
+        yield ahead.popleft().result()
+        ahead.extend(itertools.islice(begun, 1))
 
 
 class AsyncChildren:
@@ -226,7 +294,7 @@ class AsyncChildren:
         ahead: deque[AsyncRequest] = deque()
         for args in calls:
             ahead.append(await self._begin(target, args, {}, options))
-            if len(ahead) >= AHEAD:
+            if len(ahead) >= MAP_AHEAD:
                 yield await ahead.popleft().result()
         while ahead:
             yield await ahead.popleft().result()
@@ -234,7 +302,7 @@ class AsyncChildren:
     async def gather(self, children: Sequence[Any]) -> list[Any]:
         """The results of all."""
         with self._waiting:
-            return await asyncio.gather(*(child.result() for child in children))
+            return [await child.result() for child in children]
 
     async def _begin(
         self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Submit | None

@@ -1,6 +1,6 @@
 //! Recovery at the start: hands what the last server left to the machine.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::dispatcher::commits::arguments::Arguments;
 use crate::dispatcher::commits::pending_writes::PendingWrites;
@@ -45,9 +45,7 @@ pub fn open(
     for one in &recovery.children {
         machine.remember_child(one);
     }
-    for id in orphans {
-        machine.cancel(now, id);
-    }
+    machine.orphan(now, orphans);
     for name in recovery.paused {
         machine.remember_paused(name);
     }
@@ -63,15 +61,28 @@ pub fn open(
     Ok((pending, recovery.feed_begins))
 }
 
-/// Children whose parent did not succeed, and whose cancel the last server has not written.
+/// Children whose parent has ended without success, and whose cancel the last server has not written. What an operator
+/// has queued again since is wanted.
 fn orphans(reader: &DatabaseReader, restored: &[Restored]) -> Result<Vec<RequestId>> {
+    let unfinished: HashSet<_> = restored.iter().map(|one| one.request.id).collect();
+    let mut ended: HashMap<RequestId, bool> = HashMap::new();
     let mut orphans = Vec::new();
-    for one in restored {
-        if let Some(parent) = one.request.submission.options.parent_of_child()
-            && let Some(status) = reader.status(parent)?
-            && status.has_ended()
-            && status != Status::Succeeded
-        {
+    for one in restored.iter().filter(|one| !one.retried) {
+        let parent = one.request.submission.options.parent_of_child();
+        let Some(parent) = parent.filter(|parent| !unfinished.contains(parent)) else {
+            continue;
+        };
+        let has_failed = match ended.get(&parent) {
+            Some(known) => *known,
+            None => {
+                let status = reader.status(parent)?;
+                let failed = |status: Status| status.has_ended() && status != Status::Succeeded;
+                let has_failed = status.is_some_and(failed);
+                ended.insert(parent, has_failed);
+                has_failed
+            }
+        };
+        if has_failed {
             orphans.push(one.request.id);
         }
     }

@@ -8,14 +8,10 @@ use forebay_transport::calls::Call as Received;
 
 use crate::dispatcher::limit::{PARKED_BYTES_MAX, PARKED_MAX};
 use crate::error::Refusal;
-use crate::hash;
 use crate::manifest::Manifest;
 use crate::message::{self, Submit};
 use crate::request::Submission;
 use crate::secret::{self, Secrets};
-
-/// Bytes at each end of the arguments of a child that its digest counts.
-const DIGEST_BYTES: usize = 64 << 10;
 
 /// Whether submissions are accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -113,7 +109,7 @@ impl Code {
         if asked.options.child.is_some()
             && let Some(child) = &mut Arc::make_mut(&mut asked.options).child
         {
-            child.digest = digest(submit); // before secrets are sealed, which differs each time
+            child.digest = described.digest(submit.arguments);
         }
         let submitter = asked.submitter.as_ref().or(manifest.submitter.as_ref());
         Ok(Submission {
@@ -154,15 +150,6 @@ impl Code {
             .into();
         Ok(submission)
     }
-}
-
-/// What tells apart two submissions of a parent, for the same in each of its runs. Of large arguments both ends count.
-fn digest(submit: &Submit<'_>) -> u64 {
-    let arguments = submit.arguments;
-    let part = arguments.len().min(DIGEST_BYTES);
-    let (head, tail) = (&arguments[..part], &arguments[arguments.len() - part..]);
-    let length = arguments.len().to_le_bytes();
-    hash::fnv([submit.name.as_bytes(), &length, head, tail])
 }
 
 fn unsealed(name: &str, why: &str) -> Refusal {

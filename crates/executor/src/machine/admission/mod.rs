@@ -163,7 +163,8 @@ impl Blocked {
                 format!("asks for {need} thousandths of a core, {taken} of {most} are taken")
             }
             Self::Waiting { count, most } => format!(
-                "{count} requests wait for their children, which come first from max_workers, {most}, on"
+                "{count} requests of its lane wait for their children; from max_workers, {most}, on, workers are started for \
+                 those alone"
             ),
         }
     }
@@ -226,18 +227,19 @@ impl Admission {
     }
 
     pub(super) fn is_held(&self) -> bool {
-        self.draining || self.is_stopped()
+        self.is_ending() || self.hold.is_some() || self.pause.is_some()
     }
 
     /// Whether nothing begins but the children of what runs: the server waits for that to end.
     pub(super) fn takes_children_alone(&self) -> bool {
-        self.draining && !self.is_stopped()
+        let is_stopped = self.hold.is_some() || self.pause.is_some();
+        self.is_ending() && !is_stopped
     }
 
-    fn is_stopped(&self) -> bool {
+    /// Whether what runs is to end, and nothing else to begin.
+    fn is_ending(&self) -> bool {
         let stops = |cordon: &Cordon| !cordon.dispatches;
-        let cordon = self.cordon.as_ref();
-        self.hold.is_some() || self.pause.is_some() || cordon.is_some_and(stops)
+        self.draining || self.cordon.as_ref().is_some_and(stops)
     }
 
     /// Why nothing begins, with what a person can do.
@@ -296,7 +298,10 @@ impl Admission {
             return Ok(());
         }
         if lane != Lane::Async {
-            self.waiting.fits(policy, entry)?;
+            // In a process that is there it adds none.
+            if slot.is_none() {
+                self.waiting.fits(policy, entry)?;
+            }
             self.fits_cores(policy, lane, entry.options().cpu_milli)?;
         }
         let Some(limit) = policy.memory_limit else {

@@ -85,12 +85,16 @@ impl Parts {
         self.workers.run_began(entry.lane(), now);
         self.admission.promise_next(&self.policy, entry, slot);
         let stop = entry.run().and_then(|run| run.stop);
+        let waits = entry.run().is_some_and(|run| run.waits_early);
         if let Some(stop) = stop {
             self.step(now, key, stop.step); // it was cancelled, and its worker did not return it
         } else {
             let timeout = entry.options().timeout_ms;
             let due = timeout.map(|span| now.saturating_add(span));
             self.queues.set_due(key, entry, due);
+        }
+        if waits {
+            self.begin_wait(now, key);
         }
     }
 

@@ -4,7 +4,7 @@
 //! calls, and finds its children instead of submitting them again. A family is kept until its parent has ended; then
 //! nobody asks for a child by its number any more. The concept is `docs/concepts/executor/children.md`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::error::Refusal;
@@ -40,7 +40,9 @@ impl Families {
         parts: &Parts,
         submission: &Submission,
     ) -> Result<Option<RequestId>, Box<Refusal>> {
-        let Some((parent, child)) = child_of(&submission.options) else {
+        let own_key = submission.options.idempotency.is_some();
+        let child = child_of(&submission.options).filter(|_| !own_key);
+        let Some((parent, child)) = child else {
             return Ok(None);
         };
         let family = self.0.get(&parent);
@@ -68,28 +70,73 @@ impl Families {
         )))
     }
 
-    /// Makes a submission the child of its parent, whose submitter and urgency it gets.
+    /// Whether a submission, if it is a child, is made by the current run of its parent, which is not being ended.
     ///
     /// # Errors
-    /// `invalid`: the parent does not run, or is being ended; or the child would wait for what waits for it. `limit`:
-    /// `children_max`, `depth_max`.
-    pub(super) fn adopt(parts: &Parts, submission: &mut Submission) -> Result<(), Box<Refusal>> {
+    /// `invalid`: it is not.
+    pub(super) fn check_parent(parts: &Parts, submission: &Submission) -> Result<(), Box<Refusal>> {
         let Some((id, child)) = child_of(&submission.options) else {
             return Ok(());
         };
         let parent = parts.register.by_id(id);
-        let is_running = |entry: &&Entry| entry.run().is_some_and(|run| run.stop.is_none());
-        let Some(parent) = parent.filter(is_running) else {
+        let makes_it = |entry: &Entry| {
+            entry.run().is_some_and(|run| run.stop.is_none()) && entry.attempts() == child.attempt
+        };
+        if parent.is_some_and(makes_it) {
+            return Ok(());
+        }
+        Err(Box::new(Refusal::invalid(
+            &format!("the parent of {}", submission.name),
+            "a request in a run that goes on and is not being ended",
+            &format!("run {} of {id}", child.attempt),
+            "submit it without a parent",
+        )))
+    }
+
+    /// Whether a child may wait for a request that was found by its idempotency key.
+    ///
+    /// # Errors
+    /// `invalid`: that one is above the child, or needs a key that is held above.
+    pub(super) fn check_found(
+        parts: &Parts,
+        submission: &Submission,
+        found: RequestId,
+    ) -> Result<(), Box<Refusal>> {
+        let parent = submission.options.parent_of_child();
+        let Some(parent) = parent.and_then(|id| parts.register.by_id(id)) else {
+            return Ok(());
+        };
+        if above(parts, parent).any(|entry| entry.id() == found) {
             return Err(Box::new(Refusal::invalid(
-                &format!("the parent of {}", submission.name),
-                "a request that runs and is not being ended",
-                &id.to_string(),
-                "submit it without a parent",
+                &submission.name,
+                "an idempotency key of a request that does not wait for it",
+                &format!("that of {found}, which it is a child of"),
+                "give it another key",
             )));
+        }
+        match parts.register.by_id(found) {
+            // What runs has its key.
+            Some(entry) if entry.run().is_none() => {
+                check_ancestors(parts, parent, &submission.name, entry.options())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a submission the child of its parent, whose submitter and urgency it gets.
+    ///
+    /// # Errors
+    /// `invalid`: the child would wait for what waits for it. `limit`: `children_max`, `depth_max`.
+    pub(super) fn adopt(parts: &Parts, submission: &mut Submission) -> Result<(), Box<Refusal>> {
+        let Some((id, child)) = child_of(&submission.options) else {
+            return Ok(());
+        };
+        let Some(parent) = parts.register.by_id(id) else {
+            return Ok(());
         };
         let depth = parent.options().depth() + 1;
         check_size(id, child, depth)?;
-        check_ancestors(parts, parent, submission)?;
+        check_ancestors(parts, parent, &submission.name, &submission.options)?;
         let urgency = parent.options().priority;
         submission.submitter = Arc::clone(&parent.submission().submitter);
         let options = Arc::make_mut(&mut submission.options);
@@ -166,33 +213,38 @@ fn check_size(parent: RequestId, child: Child, depth: u32) -> Result<(), Box<Ref
     Ok(())
 }
 
-/// Refuses a child that would wait for a request above it, which waits for the child.
+/// A request and all that are above it, as far as they have not ended.
+fn above<'a>(parts: &'a Parts, parent: &'a Entry) -> impl Iterator<Item = &'a Entry> {
+    std::iter::successors(Some(parent), |entry| {
+        parts.register.by_id(entry.options().parent_of_child()?)
+    })
+}
+
+/// Refuses a child with these options that would wait for a request above it, which waits for the child.
 fn check_ancestors(
     parts: &Parts,
     parent: &Entry,
-    submission: &Submission,
+    name: &str,
+    options: &Options,
 ) -> Result<(), Box<Refusal>> {
-    let options = &*submission.options;
-    let above = std::iter::successors(Some(parent), |entry| {
-        parts.register.by_id(entry.options().parent_of_child()?)
-    });
-    let mut holders = 0;
-    for entry in above {
+    let before = all_before(parts, options);
+    let mut needing = 0;
+    for entry in above(parts, parent) {
         let id = entry.id();
-        if options.after.contains(&id) {
+        if before.contains(&id) {
             return Err(Box::new(Refusal::invalid(
-                &submission.name,
+                name,
                 "to come after requests that do not wait for it",
                 &format!("{id}, which it is a child of"),
                 "leave it out of after=",
             )));
         }
-        let holds = entry.holds_key() && entry.options().key == options.key;
-        holders += u32::from(options.key.is_some() && holds);
-        if holders >= options.key_at_once.max(1) {
+        // One that has failed and runs again takes its key before it waits for the child.
+        needing += u32::from(options.key.is_some() && entry.options().key == options.key);
+        if needing >= options.key_at_once.max(1) {
             let key = options.key.as_deref().unwrap_or_default();
             return Err(Box::new(Refusal::invalid(
-                &format!("{}, a child of request {}", submission.name, parent.id()),
+                &format!("{name}, a child of request {}", parent.id()),
                 "a key that no request above it holds",
                 &format!("{key:?}, which {id} ({}) holds", entry.submission().name),
                 "give the child another key, or do its work in the request that holds it",
@@ -200,6 +252,20 @@ fn check_ancestors(
         }
     }
     Ok(())
+}
+
+/// The unfinished requests that one with these options comes after, and those that they come after.
+fn all_before(parts: &Parts, options: &Options) -> HashSet<RequestId> {
+    let mut found = HashSet::new();
+    let mut next = options.after.clone();
+    while let Some(id) = next.pop() {
+        if let Some(entry) = parts.register.by_id(id)
+            && found.insert(id)
+        {
+            next.extend_from_slice(&entry.options().after);
+        }
+    }
+    found
 }
 
 /// Cancels the unfinished children of requests that did not succeed, and theirs: in a loop, so that a deep tree

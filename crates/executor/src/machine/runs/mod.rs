@@ -139,7 +139,9 @@ impl Runs {
         mut submission: Submission,
     ) -> Result<Submitted, Box<Refusal>> {
         // Before the checks: a repeated submission gets its answer even while the server drains or is full.
+        Families::check_parent(parts, &submission)?;
         if let Some(id) = self.idempotency.known(&parts.queues, &submission)? {
+            Families::check_found(parts, &submission, id)?;
             return Ok(Submitted::Known(id));
         }
         if let Some(id) = self.families.known(parts, &submission)? {
@@ -200,7 +202,10 @@ impl Runs {
         let name = parts.queues.index_of(&request.submission.name);
         parts.workers.use_lane(options.lane);
         self.idempotency.note(&options, id, name);
-        self.families.note(parts, &options, id, name);
+        // One that is restored or retried is no submission of its parent's current run.
+        if matches!(state, State::Accepting { .. }) {
+            self.families.note(parts, &options, id, name);
+        }
         let key = parts.register.add(Entry::new(request, state, name));
         let mut waits_for = 0;
         // A predecessor that is named twice succeeds once.

@@ -11,7 +11,7 @@ use crate::action::Action;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::machine::admission::NewPeak;
-use crate::machine::entry::State;
+use crate::machine::entry::{Entry, State};
 use crate::machine::parts::Parts;
 use crate::machine::register::Key;
 use crate::machine::schedules::Schedules;
@@ -442,9 +442,21 @@ impl Runs {
         self.idempotency.remember(key, id, name);
     }
 
+    /// The parents of these requests have ended without success.
+    pub(in crate::machine) fn orphan(&mut self, ids: Vec<RequestId>) {
+        self.orphaned.extend(ids);
+    }
+
     /// Remembers a child of an unfinished request.
     pub(in crate::machine) fn remember_child(&mut self, parts: &mut Parts, one: &KnownChild) {
         self.families.remember(parts, one);
+        let parent = parts.register.by_id(one.parent).map(Entry::state);
+        // It had begun when the last server ended, and may not run again.
+        if let Some(State::Ending(ending)) = parent
+            && ending.status != Status::Succeeded
+        {
+            self.orphaned.push(one.id);
+        }
     }
 
     /// The request with this idempotency key was pruned.

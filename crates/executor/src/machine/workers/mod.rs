@@ -9,7 +9,6 @@ mod staff;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::policy::Policy;
 use super::register::Key;
 use crate::request::{Lane, Millis, Slot};
 use burst::Burst;
@@ -324,35 +323,23 @@ impl WorkerSet {
         let Some(worker) = self.get(slot) else {
             return;
         };
-        let (counted, burst, stage) = (worker.counts(), worker.burst, worker.stage);
+        let before = worker.counts();
         self.change(slot, |worker| worker.waiting += 1);
-        if counted && !self.get(slot).is_some_and(Worker::counts) {
-            self.uncount(lane, burst, stage);
-        }
+        let after = self.get(slot).is_some_and(Worker::counts);
+        self.by_lane[lane as usize].alive -= u32::from(before && !after);
     }
 
     /// Such a run goes on or ends: its worker counts again, beside the one that has its place.
-    pub(crate) fn take_place(&mut self, lane: Lane, slot: Slot, policy: &Policy) {
+    pub(crate) fn take_place(&mut self, lane: Lane, slot: Slot) {
         let lane_workers = &mut self.by_lane[lane as usize];
         lane_workers.waiting -= 1;
         lane_workers.running += 1;
-        let is_full = lane_workers.guaranteed >= policy.guaranteed(lane);
-        let Some(counted) = self.change(slot, |worker| {
-            let counted = worker.counts();
+        let counts_again = self.change(slot, |worker| {
+            let before = worker.counts();
             worker.waiting -= 1;
-            counted
-        }) else {
-            return;
-        };
-        let Some(worker) = self.get_mut(slot).filter(|one| !counted && one.counts()) else {
-            return;
-        };
-        // Its place among the guaranteed ones may have been filled: then it ends when it has been idle for a while.
-        worker.burst |= is_full;
-        let is_guaranteed = !worker.burst;
-        let lane_workers = &mut self.by_lane[lane as usize];
-        lane_workers.alive += 1;
-        lane_workers.guaranteed += u32::from(is_guaranteed);
+            !before && worker.counts()
+        });
+        self.by_lane[lane as usize].alive += u32::from(counts_again == Some(true));
     }
 
     /// A worker was given a run.
@@ -431,10 +418,10 @@ impl WorkerSet {
         let Some(worker) = self.get(slot).filter(|worker| !worker.leaving) else {
             return;
         };
-        let (lane, burst, stage) = (worker.lane, worker.burst, worker.stage);
-        if worker.counts() {
-            self.uncount(lane, burst, stage);
-        }
+        let (lane, burst, stage, counts) =
+            (worker.lane, worker.burst, worker.stage, worker.counts());
+        self.uncount(lane, burst, stage);
+        self.by_lane[lane as usize].alive -= u32::from(counts);
         self.change(slot, |worker| worker.leaving = true);
     }
 
@@ -454,7 +441,6 @@ impl WorkerSet {
 
     fn uncount(&mut self, lane: Lane, burst: bool, stage: Stage) {
         let lane_workers = &mut self.by_lane[lane as usize];
-        lane_workers.alive -= 1;
         lane_workers.guaranteed -= u32::from(!burst);
         lane_workers.starting -= u32::from(stage == Stage::Starting);
         lane_workers.starting_burst -= u32::from(stage == Stage::Starting && burst);
@@ -474,12 +460,12 @@ impl WorkerSet {
     pub(crate) fn audit(&self, lane: Lane) -> Result<(), String> {
         let mine = || self.iter().filter(|(_, worker)| worker.lane == lane);
         let count = |which: &dyn Fn(&Worker) -> bool| {
-            let staying = mine().filter(|(_, worker)| worker.counts() && which(worker));
+            let staying = mine().filter(|(_, worker)| !worker.leaving && which(worker));
             u32::try_from(staying.count()).unwrap_or(u32::MAX)
         };
         let lane_workers = self.of_lane(lane);
         let counted = [
-            count(&|_| true),
+            count(&Worker::counts),
             count(&|worker| !worker.burst),
             count(&|worker| worker.stage == Stage::Starting),
             count(&|worker| worker.stage == Stage::Starting && worker.burst),
