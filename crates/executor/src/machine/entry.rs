@@ -36,10 +36,8 @@ pub(crate) struct Run {
     /// Its worker was asked to return it.
     pub recalled: bool,
     pub stop: Option<Stop>,
-    /// It waits for its children, and has given its place back.
+    /// It waits for its children, and has given its place back; of a handed one its worker says so, as it has begun.
     pub waits: bool,
-    /// It has said so before the machine knew that it has begun.
-    pub waits_early: bool,
     /// The most private memory of its worker that was measured during it.
     pub peak: Option<u64>,
 }
@@ -274,7 +272,7 @@ impl Entry {
 
     /// Whether it runs and waits for its children, so that its place is another's.
     pub(crate) fn waits_for_children(&self) -> bool {
-        self.run().is_some_and(|run| run.waits)
+        self.run().is_some_and(|run| run.waits && !run.handed)
     }
 
     /// The worker that has it, unless it has given its place back.
@@ -350,30 +348,26 @@ impl Entry {
             recalled: false,
             stop: None,
             waits: false,
-            waits_early: false,
             peak: None,
         });
     }
 
-    /// Its worker begins the run that was handed to it.
-    pub(crate) fn begin_handed(&mut self, now: Millis) {
-        if let Some(run) = self.run_mut() {
-            run.handed = false;
-            run.began = now;
-        }
+    /// Its worker begins the run that was handed to it; gives whether that waits for its children already.
+    pub(crate) fn begin_handed(&mut self, now: Millis) -> bool {
+        let Some(run) = self.run_mut() else {
+            return false;
+        };
+        run.handed = false;
+        run.began = now;
+        std::mem::take(&mut run.waits)
     }
 
-    /// It waits for its children from now on, or goes on. `None`: it does so already, or has not begun.
+    /// It waits for its children from now on, or goes on: its worker. `None`: it does so already, or counts as handed,
+    /// since the answer to the run before it is on its way; then that is taken up when it begins.
     pub(crate) fn set_waits(&mut self, waits: bool) -> Option<Slot> {
-        let run = self.run_mut().filter(|run| !run.handed)?;
-        (std::mem::replace(&mut run.waits, waits) != waits).then_some(run.slot)
-    }
-
-    /// Its worker says of a handed run that it waits for its children, so it has begun.
-    pub(crate) fn wait_from_the_beginning(&mut self, waits: bool) {
-        if let Some(run) = self.run_mut() {
-            run.waits_early = waits;
-        }
+        let run = self.run_mut()?;
+        let changes = std::mem::replace(&mut run.waits, waits) != waits;
+        (changes && !run.handed).then_some(run.slot)
     }
 
     /// Its handed run is recalled. `None`: it is not handed, or was recalled before.

@@ -112,11 +112,6 @@ impl Parts {
     /// A run waits for its children: it gives its place in its lane and its name back, its cores, and what it may still
     /// grow by. What was handed behind it is recalled. `false`: it waits already, or does not run.
     pub(super) fn begin_wait(&mut self, now: Millis, key: Key) -> bool {
-        // What the machine counts as handed may have begun: the answer to the run before it is on its way.
-        if let Some(entry) = self.register.get_mut(key).filter(|one| one.is_handed()) {
-            entry.wait_from_the_beginning(true);
-            return false;
-        }
         let waits = |entry: &mut Entry| entry.set_waits(true);
         let Some(slot) = self.register.get_mut(key).and_then(waits) else {
             return false;
@@ -136,10 +131,6 @@ impl Parts {
 
     /// It goes on, at once: what has its place now is one too many until something ends. `false`: it does not wait.
     pub(super) fn end_wait(&mut self, key: Key) -> bool {
-        if let Some(entry) = self.register.get_mut(key).filter(|one| one.is_handed()) {
-            entry.wait_from_the_beginning(false);
-            return false;
-        }
         let goes_on = |entry: &mut Entry| entry.set_waits(false);
         let Some(slot) = self.register.get_mut(key).and_then(goes_on) else {
             return false;

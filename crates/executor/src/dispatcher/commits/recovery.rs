@@ -72,15 +72,14 @@ fn orphans(reader: &DatabaseReader, restored: &[Restored]) -> Result<Vec<Request
         let Some(parent) = parent.filter(|parent| !unfinished.contains(parent)) else {
             continue;
         };
-        let has_failed = match ended.get(&parent) {
-            Some(known) => *known,
-            None => {
-                let status = reader.status(parent)?;
-                let failed = |status: Status| status.has_ended() && status != Status::Succeeded;
-                let has_failed = status.is_some_and(failed);
-                ended.insert(parent, has_failed);
-                has_failed
-            }
+        let has_failed = if let Some(known) = ended.get(&parent) {
+            *known
+        } else {
+            let status = reader.status(parent)?;
+            let failed = |status: Status| status.has_ended() && status != Status::Succeeded;
+            let has_failed = status.is_some_and(failed);
+            ended.insert(parent, has_failed);
+            has_failed
         };
         if has_failed {
             orphans.push(one.request.id);

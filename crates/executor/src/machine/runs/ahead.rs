@@ -81,11 +81,10 @@ impl Parts {
         let Some(entry) = self.register.get_mut(key).filter(|entry| entry.is_handed()) else {
             return;
         };
-        entry.begin_handed(now);
+        let waits = entry.begin_handed(now);
         self.workers.run_began(entry.lane(), now);
         self.admission.promise_next(&self.policy, entry, slot);
         let stop = entry.run().and_then(|run| run.stop);
-        let waits = entry.run().is_some_and(|run| run.waits_early);
         if let Some(stop) = stop {
             self.step(now, key, stop.step); // it was cancelled, and its worker did not return it
         } else {
