@@ -85,6 +85,7 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
             http=None if gateway is None else gateway.url,
             log_format=options.log_format,
             hooks=configuration.hooks,
+            allows_chaos=options.allow_chaos,
             predecessor=predecessor,
             offer=offer,
             report=report,

@@ -1,0 +1,191 @@
+"""The server of an experiment: started, killed, started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from forebay.errors import BrokenError, DeadlineError
+from forebay.testing.experiment.child import command
+from forebay.testing.experiment.struck import ServerProcesses
+
+__all__ = ["Served", "Setting"]
+
+READY_S: Final = 60.0
+END_S: Final = 60.0
+TAIL_LINES: Final = 20
+NEEDED_FOR_HTTP: Final = ("uvicorn", "httptools", "uvloop")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How the server of an experiment is started.
+
+    Attributes:
+        target: its application.
+        directory: of the experiment.
+        state: where its state lies.
+        group: the file by which a control group is entered; "": none.
+        environment: beside this process's.
+        options: of `forebay serve`.
+    """
+
+    target: str
+    directory: Path
+    state: Path
+    group: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+
+
+class Served:
+    """A server that may be killed at any moment, and is started again.
+
+    Affinity: `start`, `start_again` and `end` in the thread that waits for the experiment: the
+    server ends with that thread.
+
+    Attributes:
+        port: of its gateway; None: it has none, because packages are missing.
+        socket, state: where it listens and keeps its state; known once it was ready.
+        processes: what can be struck.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self.port = _free_port() if all(map(find_spec, NEEDED_FOR_HTTP)) else None
+        self.socket = Path()
+        self.state = Path()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ready = threading.Event()
+        self._reader: threading.Thread | None = None
+        self._log = setting.directory / "server.log"
+        self._said: deque[str] = deque(maxlen=TAIL_LINES)
+        self.processes = ServerProcesses(lambda: self.pid, lambda: self.socket)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the server that runs; None: none does."""
+        process = self._process
+        return None if process is None or process.poll() is not None else process.pid
+
+    def start(self) -> None:
+        """Start it, and wait until it serves.
+
+        Raises:
+            BrokenError: it ended before.
+            DeadlineError: it does not come to serve.
+        """
+        self.start_again()
+        deadline = time.monotonic() + READY_S
+        while not self._ready.wait(0.02):
+            if self.pid is None:
+                raise BrokenError(
+                    f"the server of the experiment has ended at its start: {self.tail()}",
+                    delivered="no",
+                )
+            if time.monotonic() > deadline:
+                raise DeadlineError(f"the server does not serve after {READY_S:g} s: {self.tail()}")
+
+    def start_again(self) -> None:
+        """Start it if it does not run, without waiting."""
+        if self.pid is not None:
+            return
+        self._close()
+        setting = self._setting
+        self._ready = threading.Event()
+        http = () if self.port is None else ("--http", f"127.0.0.1:{self.port}")
+        arguments = ["serve", setting.target, "--state-dir", str(setting.state), "--json"]
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(
+                command([*arguments, "--allow-chaos", *http, *setting.options], setting.group),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, **setting.environment},
+                start_new_session=True,  # Ctrl-C is for the experiment, which ends it in order
+            )
+        self._reader = threading.Thread(
+            target=self._read, args=(self._process, self._ready), daemon=True
+        )
+        self._reader.start()
+
+    def unexpected_end(self) -> str | None:
+        """How it ended, if it has and nothing of the experiment killed it."""
+        process = self._process
+        code = None if process is None else process.poll()
+        if code is None or code == -signal.SIGKILL:
+            return None
+        return f"the server ended by itself, with {code}: {self.tail()}"
+
+    def end(self) -> int | None:
+        """Ask it to end, as a service manager does, and wait; its exit code.
+
+        Raises:
+            DeadlineError: it does not end; it was killed then.
+        """
+        process = self._process
+        if process is None:
+            return None
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        try:
+            return process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            raise DeadlineError(
+                f"the server has not ended {END_S:g} s after SIGTERM: {self.tail()}"
+            ) from None
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it at once, if it runs."""
+        process = self._process
+        if process is not None:
+            process.kill()
+            process.wait()
+            self._close()
+            self._process = None
+
+    def tail(self) -> str:
+        """The last lines that it wrote."""
+        try:
+            lines = self._log.read_text(errors="replace").strip().splitlines()
+        except FileNotFoundError:
+            lines = []
+        return " | ".join([*self._said, *lines][-3:]) or "it wrote nothing"
+
+    # Its output.
+
+    def _read(self, process: subprocess.Popen[bytes], ready: threading.Event) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            event: dict[str, Any] = json.loads(line)
+            if event["event"] == "ready":
+                self.socket = Path(event["socket"])
+                self.state = Path(event["state_dir"])
+                ready.set()
+            elif event["event"] in ("unfit", "warning", "error"):
+                self._said.append(str(event.get("reason") or event.get("text") or event))
+
+    def _close(self) -> None:
+        if self._reader is not None:
+            self._reader.join()
+        if self._process is not None and self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
