@@ -198,14 +198,21 @@ class Ledger:
         except FileNotFoundError:
             return
 
-    def verdict(self, *, may_end: Callable[[str, str], bool] | None = None) -> Verdict:
+    def verdict(
+        self,
+        *,
+        may_end: Callable[[str, str], bool] | None = None,
+        counts_runs: bool = False,
+    ) -> Verdict:
         """Compare what was accepted, begun and ended, once everything has ended.
 
         Args:
             may_end: gets the status and the cause of each end that is no success, and tells whether
                 it is one that your faults explain. None: every end is.
+            counts_runs: whether every function calls `begun`, so that one that succeeded without is
+                wrong.
         """
-        return Verdict.of(self.entries(), may_end=may_end)
+        return Verdict.of(self.entries(), may_end=may_end, counts_runs=counts_runs)
 
     def _write(self, what: str, key: str, *values: Any) -> None:
         line = json.dumps([what, key, *values]).encode() + b"\n"

@@ -78,16 +78,18 @@ class Verdict:
 
     @classmethod
     def of(
-        cls, entries: Iterable[Entry], *, may_end: Callable[[str, str], bool] | None = None
+        cls,
+        entries: Iterable[Entry],
+        *,
+        may_end: Callable[[str, str], bool] | None = None,
+        counts_runs: bool = False,
     ) -> Self:
         """Judge these entries; arguments as of `Ledger.verdict`."""
         counts: Counter[str] = Counter()
         ended: Counter[str] = Counter()
         causes: Counter[str] = Counter()
         wrong: list[str] = []
-        accounts = _accounts(entries)
-        counts_runs = any(account.runs for account in accounts.values())
-        for key, account in accounts.items():
+        for key, account in _accounts(entries).items():
             counts["begun"] += len(account.runs)
             counts["accepted"] += account.is_accepted
             counts["unknown"] += account.is_unknown and not account.is_accepted

@@ -7,15 +7,17 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from forebay.cli import main
-from forebay.testing import chaos
+from forebay.testing import _process, chaos
 from forebay.testing.experiment.schedule import FAULTS
 from tests.executor.serving import until
 from tests.pool.scripts import ROOT
@@ -47,10 +49,12 @@ def counted(ctx: forebay.Context, key: str, times: int = 1) -> None:
 
 
 @pytest.fixture
-def scratch(tmp_path: Path) -> Iterator[dict[str, str]]:
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     """The environment of a command whose files all lie below one directory, which it empties."""
     short = Path("/tmp") / f"fbt-{os.getpid()}-{time.monotonic_ns() % 10**6}"
     short.mkdir()
+    # Also of this process, which looks there for what is left: other programs use the usual one.
+    monkeypatch.setattr(tempfile, "tempdir", str(short))
     yield {
         **os.environ,
         "TMPDIR": str(short),
@@ -75,7 +79,7 @@ def forebay(*arguments: str, environment: dict[str, str], cwd: Path) -> subproce
     )
 
 
-def ended(process: subprocess.Popen[str], timeout: float) -> tuple[int, str, str]:
+def ended(process: subprocess.Popen[str], timeout: float = 50) -> tuple[int, str, str]:
     """Exit code, stdout and stderr."""
     try:
         out, err = process.communicate(timeout=timeout)
@@ -116,7 +120,7 @@ def test_a_request_that_runs_twice_is_found(tmp_path: Path, scratch: dict[str, s
     (tmp_path / "mine.py").write_text(APP)
     arguments = ("chaos", "mine.py", "--request", 'counted={"times": 2}', "--faults", "kill-worker")
     process = forebay(*arguments, "--minutes", "0.02", "--quiet", environment=scratch, cwd=tmp_path)
-    code, out, err = ended(process, 120)
+    code, out, err = ended(process)
     assert code == 1, err
     assert "begun 2 times and may begin once" in out
     assert out.rstrip().endswith("WRONG")
@@ -136,7 +140,7 @@ def test_an_application_of_the_users_survives(tmp_path: Path, scratch: dict[str,
         environment=scratch,
         cwd=tmp_path,
     )
-    code, out, err = ended(process, 120)
+    code, out, err = ended(process)
     assert code == 0, (out, err)
     told = json.loads(out)
     assert told["ledger"]["begun"] > 0
@@ -154,7 +158,7 @@ def test_a_signal_ends_it_and_leaves_nothing(
         assert process.stderr is not None
         lines = [process.stderr.readline() for _ in range(6)]  # it strikes by now
         process.send_signal(number)
-        ended_with, out, err = ended(process, 60)
+        ended_with, out, err = ended(process)
     assert ended_with == code, (lines, err)
     assert "interrupted" in out
 
@@ -167,12 +171,12 @@ def test_a_killed_experiment_takes_its_server_with_it(
     arguments = ("chaos", "--minutes", "5", "--faults", "stop-server")
     process = forebay(*arguments, environment=scratch, cwd=tmp_path)
     assert process.stderr is not None
-    while "stop-server" not in process.stderr.readline():
-        pass
-    below = chaos._inventory._process.descendants(process.pid)
+    until(lambda: "stop-server" in process.stderr.readline(), 60)
+    below = _process.descendants(process.pid)
+    assert len(below) > 3
     process.kill()
     ended(process, 20)
-    until(lambda: not [pid for pid in below if Path(f"/proc/{pid}").exists()], 30)
+    until(lambda: not [pid for pid in below if _process.stat(pid) is not None], 30)
     for path in Path(scratch["TMPDIR"]).glob("fb-chaos-*"):
         subprocess.run(["rm", "-rf", path], check=True)
 
@@ -184,31 +188,32 @@ def test_a_running_server_is_struck_only_where_it_allows_that(
     (tmp_path / "mine.py").write_text(APP)
     strikes = ("chaos", "mine.py", "--request", 'add={"a": 1}', "--running", "--minutes", "0.05")
 
-    def serve(*options: str) -> subprocess.Popen[str]:
+    @contextmanager
+    def serving(*options: str) -> Iterator[None]:
         server = forebay("serve", "mine.py", *options, environment=scratch, cwd=tmp_path)
-        assert server.stdout is not None
-        assert server.stdout.readline().startswith("serving")
-        return server
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline().startswith("serving")
+            yield
+        finally:
+            server.terminate()
+            ended(server, 60)
 
     def ask(*arguments: str) -> tuple[int, str, str]:
         return ended(forebay(*arguments, environment=scratch, cwd=tmp_path), 120)
 
     assert ask(*strikes)[0] == 3  # none runs
-    server = serve()
-    code, _, err = ask(*strikes)
-    assert (code, "without --allow-chaos" in err) == (2, True), err
-    server.terminate()
-    ended(server, 60)
-    server = serve("--allow-chaos")
-    code, out, err = ask(*strikes, "--json")
-    assert code == 0, (out, err)
-    rows: dict[str, Any] = {row["what"]: row for row in json.loads(out)["faults"]}
-    assert rows["kill-worker"]["injected"] > 0
-    for what in ("kill-server", "full-disk", "memory-limit", "clock-jump"):
-        assert "not started by this command" in rows[what]["reason"]
-    assert ask("run", "mine.py:add", "--a", "2")[1].strip() == "3"
-    server.terminate()
-    ended(server, 60)
+    with serving():
+        code, _, err = ask(*strikes)
+        assert (code, "without --allow-chaos" in err) == (2, True), err
+    with serving("--allow-chaos"):
+        code, out, err = ask(*strikes, "--json")
+        assert code == 0, (out, err)
+        rows: dict[str, Any] = {row["what"]: row for row in json.loads(out)["faults"]}
+        assert rows["kill-worker"]["injected"] > 0
+        for what in ("kill-server", "full-disk", "memory-limit", "clock-jump"):
+            assert "not started by this command" in rows[what]["reason"]
+        assert ask("run", "mine.py:add", "--a", "2")[1].strip() == "3"
 
 
 @pytest.mark.parametrize(

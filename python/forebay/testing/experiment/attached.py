@@ -71,7 +71,7 @@ class Attached:
         """It goes on."""
         return None
 
-    def kill(self) -> None:
+    def end_soon(self) -> None:
         """It goes on."""
 
     def tail(self) -> str:

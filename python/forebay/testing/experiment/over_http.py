@@ -19,7 +19,7 @@ __all__ = ["ByHttp"]
 
 CALL_S: Final = 15.0
 AGAIN_S: Final = 0.05
-WAIT_S: Final = 5
+WAIT_S: Final = 1
 ACCEPTED, OK, NO_SUCH_THING, FAILED = 202, 200, 404, 422
 
 

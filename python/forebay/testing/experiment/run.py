@@ -169,12 +169,18 @@ class Experiment:
                 self._settle()
             self._look_at_the_end()
         finally:
-            self._is_over = True
-            for submitter in self._submitters:
-                submitter.leave()
-            self._server.kill()
-            for submitter in self._submitters:
-                submitter.join(LEAVE_S)
+            self._leave()
+            self._server.end_soon()
+
+    def _leave(self) -> None:
+        """Have the clients leave while there is a server: without one they wait for the next."""
+        self._is_over = True
+        for submitter in self._submitters:
+            submitter.leave()
+        deadline = time.monotonic() + LEAVE_S
+        for submitter in self._submitters:
+            while not submitter.join(STEP_S) and time.monotonic() < deadline:
+                self._look_after_server()
 
     def _setting(self) -> Setting:
         ground = self._ground
@@ -317,8 +323,8 @@ class Experiment:
             server.start()
             self._wrong += differs_from_store(ledger, server.socket)
             server.end()
-        own = None if self._design.target else explained
-        self._verdict = ledger.verdict(may_end=own)
+        is_own = not self._design.target
+        self._verdict = ledger.verdict(may_end=explained if is_own else None, counts_runs=is_own)
 
     def _row(self, fault: Fault) -> Row:
         undone = self._undone[fault.what]

@@ -30,6 +30,8 @@ KEYED: Final = 0.2
 COMES_BACK_S: Final = 60.0
 SETTLE_S: Final = 90.0
 LARGE_MAX: Final = 30
+SLICE_S: Final = 1.0
+"""A wait is cut into such, so that a client leaves soon when it is asked to."""
 
 
 class Asked(NamedTuple):
@@ -329,7 +331,10 @@ class Submitter:
     def _hear(self, timeout: float) -> None:
         """The end of the oldest one that is under way."""
         one = self._open.pop(0)
-        status = self._reach.settle(one.key, one.handle, one.asked, timeout)
+        deadline = time.monotonic() + timeout
+        status = None
+        while status is None and time.monotonic() < deadline and not self._leaves.is_set():
+            status = self._reach.settle(one.key, one.handle, one.asked, SLICE_S)
         if status is None:
             self._leave_open(one)
         elif status == "succeeded":
