@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-    from forebay.testing._internal import Outcome
+    from forebay.testing._internal import Experiment, Outcome
 
 EXAMPLES = """\
   forebay chaos                                    one minute of every fault this machine allows
@@ -101,28 +101,32 @@ def run(options: argparse.Namespace) -> int:
             note(text)
 
     tell(f"forebay chaos --seed {design.seed} --minutes {options.minutes:g}")
-    with _ended_in_order() as ended:
-        outcome = Experiment(design, tell).run()
+    experiment = Experiment(design, tell)
+    with _ended_in_order(experiment) as signals:
+        outcome = experiment.run()
     _report(outcome, options)
     if outcome.interrupted:
-        return TERMINATED if signal.SIGTERM in ended else INTERRUPTED
+        return TERMINATED if signals[:1] == [signal.SIGTERM] else INTERRUPTED
     return 0 if outcome.is_good else 1
 
 
 @contextmanager
-def _ended_in_order() -> Iterator[list[int]]:
-    """SIGTERM ends the block as Ctrl-C does; which signals came."""
-    ended: list[int] = []
+def _ended_in_order(experiment: Experiment) -> Iterator[list[int]]:
+    """Let Ctrl-C and SIGTERM interrupt it, and a second signal at once; which signals came."""
+    signals: list[int] = []
 
     def end(number: int, frame: FrameType | None) -> None:
-        ended.append(number)
-        raise KeyboardInterrupt
+        signals.append(number)
+        experiment.interrupt()
+        if len(signals) > 1:
+            raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, end)
+    before = [(number, signal.signal(number, end)) for number in (signal.SIGINT, signal.SIGTERM)]
     try:
-        yield ended
+        yield signals
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 def _check_target(options: argparse.Namespace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ class Attached:
         self.state = Path(facts["state_dir"])
         self._found = _process.described(facts["pid"], "server")
         self._is_told = False
-        self.processes = ServerProcesses(lambda: self.pid, lambda: self.socket)
+        self.processes = ServerProcesses(lambda: self.pid, lambda: self.socket, lambda: True)
 
     @property
     def pid(self) -> int | None:
@@ -54,7 +55,7 @@ class Attached:
             return None
         return found.pid
 
-    def start(self) -> None:
+    def start(self, look: Callable[[], None]) -> None:
         """It runs."""
 
     def start_again(self) -> None:

@@ -56,7 +56,9 @@ def injectors_of(
     )
     made["full-disk"] = _Refused(NOT_OURS) if ground.disk is None else FullDisk(ground.disk)
     made["faulty-proxy"] = FaultyProxy(proxies)
-    made["no-descriptors"] = NoDescriptors(processes.of("server") | processes.of("keeper"))
+    made["no-descriptors"] = NoDescriptors(
+        processes.of("server", is_ready=True) | processes.of("keeper")
+    )
     made["memory-limit"] = _Refused(NOT_OURS) if ground.group is None else MemoryLimit(ground.group)
     made["clock-jump"] = _Refused(NOT_OURS) if ground.clock is None else ClockJump(ground.clock)
     return made

@@ -119,10 +119,15 @@ class Experiment:
         self._active: list[_Active] = []
         self._submitters: list[Submitter] = []
         self._is_over = False
+        self._is_interrupted = False
         self._verdict: Verdict | None = None
         self._ground: Ground
         self._server: Served | Attached
         self._witness: Witness
+
+    def interrupt(self) -> None:
+        """End soon, at a moment when every fault is known that has to be undone; from a handler."""
+        self._is_interrupted = True
 
     def run(self) -> Outcome:
         """Run it, and put everything back, also where it is interrupted.
@@ -158,7 +163,7 @@ class Experiment:
         design = self._design
         self._server = Attached(design.target) if design.is_running else Served(self._setting())
         try:
-            self._server.start()
+            self._server.start(self._look_for_interrupt)
             with contextlib.closing(self._proxies()) as proxies:
                 self._injectors = injectors_of(self._server, self._ground, proxies)
                 self._begin_clients()
@@ -252,8 +257,8 @@ class Experiment:
         if injected is None:
             return False
         now = time.monotonic()
-        self._tell(f"{now - self._began:6.1f} s  {planned.what:14}  {injected.text}")
         heapq.heappush(self._active, _Active(now + planned.lasts, number, planned.what, injected))
+        self._tell(f"{now - self._began:6.1f} s  {planned.what:14}  {injected.text}")
         return True
 
     def _wait_until(self, moment: float) -> None:
@@ -261,6 +266,7 @@ class Experiment:
         while True:
             while self._active and self._active[0].until <= time.monotonic():
                 self._undo(heapq.heappop(self._active))
+            self._look_for_interrupt()
             self._look_after_server()
             self._try_again()
             left = moment - time.monotonic()
@@ -275,6 +281,10 @@ class Experiment:
             for missed in self._missed
             if missed.until > now and not self._inject(missed.planned, missed.number)
         ]
+
+    def _look_for_interrupt(self) -> None:
+        if self._is_interrupted:
+            raise KeyboardInterrupt
 
     def _undo(self, active: _Active) -> None:
         active.injected.undo()
@@ -303,6 +313,7 @@ class Experiment:
         deadline = time.monotonic() + SETTLE_S + LEAVE_S
         for submitter in self._submitters:
             while not submitter.join(STEP_S) and time.monotonic() < deadline:
+                self._look_for_interrupt()
                 self._look_after_server()
             if not submitter.join(0.0):
                 self._wrong.append("a client still waits for an end, or for an answer")
@@ -320,7 +331,7 @@ class Experiment:
             code = server.end()
             if code != ASKED_TO_END:
                 self._wrong.append(f"asked to end, the server left with {code}: {server.tail()}")
-            server.start()
+            server.start(self._look_for_interrupt)
             self._wrong += differs_from_store(ledger, server.socket)
             server.end()
         is_own = not self._design.target

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -25,6 +26,7 @@ __all__ = ["Served", "Setting"]
 READY_S: Final = 60.0
 END_S: Final = 60.0
 SOON_S: Final = 5.0
+STEP_S: Final = 0.02
 TAIL_LINES: Final = 20
 NEEDED_FOR_HTTP: Final = ("uvicorn", "httptools", "uvloop")
 
@@ -69,10 +71,11 @@ class Served:
         self.state = Path()
         self._process: subprocess.Popen[bytes] | None = None
         self._ready = threading.Event()
+        self._answers_http = threading.Event()
         self._reader: threading.Thread | None = None
         self._log = setting.directory / "server.log"
         self._said: deque[str] = deque(maxlen=TAIL_LINES)
-        self.processes = ServerProcesses(lambda: self.pid, lambda: self.socket)
+        self.processes = ServerProcesses(lambda: self.pid, lambda: self.socket, self._is_ready)
 
     @property
     def pid(self) -> int | None:
@@ -80,8 +83,11 @@ class Served:
         process = self._process
         return None if process is None or process.poll() is not None else process.pid
 
-    def start(self) -> None:
+    def start(self, look: Callable[[], None]) -> None:
         """Start it, and wait until it serves.
+
+        Args:
+            look: is called again and again meanwhile.
 
         Raises:
             BrokenError: it ended before.
@@ -89,7 +95,8 @@ class Served:
         """
         self.start_again()
         deadline = time.monotonic() + READY_S
-        while not self._ready.wait(0.02):
+        while not self._ready.wait(STEP_S):
+            look()
             if self.pid is None:
                 raise BrokenError(
                     f"the server of the experiment has ended at its start: {self.tail()}",
@@ -104,7 +111,7 @@ class Served:
             return
         self._close()
         setting = self._setting
-        self._ready = threading.Event()
+        self._ready, self._answers_http = threading.Event(), threading.Event()
         http = () if self.port is None else ("--http", f"127.0.0.1:{self.port}")
         arguments = ["serve", setting.target, "--state-dir", str(setting.state), "--json"]
         with open(self._log, "ab") as log:
@@ -117,7 +124,9 @@ class Served:
                 start_new_session=True,  # Ctrl-C is for the experiment, which ends it in order
             )
         self._reader = threading.Thread(
-            target=self._read, args=(self._process, self._ready), daemon=True
+            target=self._read,
+            args=(self._process, self._ready, self._answers_http),
+            daemon=True,
         )
         self._reader.start()
 
@@ -181,7 +190,15 @@ class Served:
 
     # Its output.
 
-    def _read(self, process: subprocess.Popen[bytes], ready: threading.Event) -> None:
+    def _is_ready(self) -> bool:
+        return self._ready.is_set() and (self.port is None or self._answers_http.is_set())
+
+    def _read(
+        self,
+        process: subprocess.Popen[bytes],
+        ready: threading.Event,
+        answers_http: threading.Event,
+    ) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             event: dict[str, Any] = json.loads(line)
@@ -189,6 +206,8 @@ class Served:
                 self.socket = Path(event["socket"])
                 self.state = Path(event["state_dir"])
                 ready.set()
+            elif event["event"] == "http":
+                answers_http.set()
             elif event["event"] in ("unfit", "warning", "error"):
                 self._said.append(str(event.get("reason") or event.get("text") or event))
 

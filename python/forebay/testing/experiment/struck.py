@@ -23,19 +23,28 @@ class ServerProcesses:
     Args:
         pid: of the server that runs; None: none does.
         socket: where it listens.
+        is_ready: whether it serves, its gateway too.
     """
 
-    def __init__(self, pid: Callable[[], int | None], socket: Callable[[], Path]) -> None:
+    def __init__(
+        self,
+        pid: Callable[[], int | None],
+        socket: Callable[[], Path],
+        is_ready: Callable[[], bool],
+    ) -> None:
         self._pid = pid
         self._socket = socket
+        self._is_ready = is_ready
         self._workers: set[_process.Process] = set()
 
-    def of(self, kind: str) -> Targets:
-        """Those of one of `KINDS`."""
+    def of(self, kind: str, *, is_ready: bool = False) -> Targets:
+        """Those of one of `KINDS`; with `is_ready` only of a server that has come to serve."""
 
         def find() -> Iterable[_process.Process | None]:
             pid = self._pid()
-            return [] if pid is None else self._found(kind, pid)
+            if pid is None or (is_ready and not self._is_ready()):
+                return []
+            return self._found(kind, pid)
 
         return Targets(find)
 
