@@ -26,11 +26,13 @@ class Attached:
 
     Attributes:
         port: None: nothing is submitted over HTTP, since the gateway is somebody else's.
+        no_gateway: None: whether there is one is seen when it is to be struck.
         socket: where it listens.
         processes: what can be struck.
     """
 
     port = None
+    no_gateway = None
 
     def __init__(self, target: str) -> None:
         with Client(app=target, start=False) as client:

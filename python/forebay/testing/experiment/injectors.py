@@ -44,9 +44,7 @@ def injectors_of(
     is_ours = isinstance(server, Served)
     made: dict[str, Injector] = {}
     for kind in KINDS:
-        refusal = None
-        if kind == "gateway" and is_ours and server.port is None:
-            refusal = "there is no gateway; pip install 'forebay[server]'"
+        refusal = server.no_gateway if kind == "gateway" and is_ours else None
         made[f"kill-{kind}"] = Kill(processes.of(kind), refusal)
         made[f"stop-{kind}"] = Stop(processes.of(kind), refusal)
     made["kill-server"] = (

@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from forebay.errors import BrokenError, DeadlineError
+from forebay.errors import BrokenError, ConfigError, DeadlineError
+from forebay.gateway._internal import check_installed
 from forebay.testing.experiment.child import command
 from forebay.testing.experiment.struck import ServerProcesses
 
@@ -28,7 +28,6 @@ END_S: Final = 60.0
 SOON_S: Final = 5.0
 STEP_S: Final = 0.02
 TAIL_LINES: Final = 20
-NEEDED_FOR_HTTP: Final = ("uvicorn", "httptools", "uvloop")
 
 
 @dataclass(frozen=True)
@@ -59,14 +58,16 @@ class Served:
     server ends with that thread.
 
     Attributes:
-        port: of its gateway; None: it has none, because packages are missing.
+        no_gateway: why it has no gateway; None: it has one.
+        port: of its gateway, if it has one.
         socket, state: where it listens and keeps its state; known once it was ready.
         processes: what can be struck.
     """
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
-        self.port = _free_port() if all(map(find_spec, NEEDED_FOR_HTTP)) else None
+        self.no_gateway = _refusal_of_gateway()
+        self.port = _free_port() if self.no_gateway is None else None
         self.socket = Path()
         self.state = Path()
         self._process: subprocess.Popen[bytes] | None = None
@@ -216,6 +217,14 @@ class Served:
             self._reader.join()
         if self._process is not None and self._process.stdout is not None:
             self._process.stdout.close()
+
+
+def _refusal_of_gateway() -> str | None:
+    try:
+        check_installed()
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 def _free_port() -> int:
