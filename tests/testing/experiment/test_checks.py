@@ -25,9 +25,6 @@ def ground() -> Iterator[Ground]:
         yield made
 
 
-pytestmark = pytest.mark.leaks(reason="a process keeps the ring of its first read of records")
-
-
 def _record(directory: Path, *numbers: int) -> Ledger:
     ledger = Ledger(directory / "ledger")
     with forebay.RecordFile(directory / RECORDS, "i8", mode="a", checksums=True) as file:

@@ -82,7 +82,7 @@ COMMANDS: Final = {
         is_local=True,
     ),
     "chaos": Command(
-        "forebay.cli.commands.chaos",
+        "forebay.cli.commands.server.chaos",
         "kill, stop and starve a server under requests, and see that nothing is lost",
         is_local=True,
     ),

@@ -233,8 +233,10 @@ def _must(what: str, found: Any, wanted: Any) -> None:
 
 def recorded(directory: Path) -> list[int]:
     """The numbers in the file of records of an experiment, in their order; checksums are right."""
+    from forebay.blockio import Queue
+
     try:
-        with forebay.RecordFile(directory / RECORDS) as file:
+        with Queue() as queue, forebay.RecordFile(directory / RECORDS, queue=queue) as file:
             found: list[int] = file.gather(range(len(file))).tolist()
             return found
     except FileNotFoundError:

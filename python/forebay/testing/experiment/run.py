@@ -29,6 +29,7 @@ from forebay.testing.experiment.proxy import Proxies
 from forebay.testing.experiment.schedule import Fault, Planned, draw
 from forebay.testing.experiment.served import Served, Setting
 from forebay.testing.experiment.workload import (
+    CLIENTS_MAX,
     OWN,
     SETTLE_S,
     ByClient,
@@ -144,7 +145,7 @@ class Experiment:
                 self._witness = Witness(Ledger(self._ground.directory / "ledger"))
                 with left_behind(self._ground, self._wrong):
                     self._serve()
-                if not design.target:  # it makes this process's own ring, which stays
+                if not design.target:
                     self._wrong += lost_records(self._witness.ledger, self._ground.directory)
         except KeyboardInterrupt:
             interrupted = True
@@ -223,7 +224,7 @@ class Experiment:
             with Client(direct, start=False) as client:
                 kinds = _kinds(client.ask("manifest"), self._design)
         proxied = f"unix://{self._ground.directory}/server-proxy.sock"
-        witness, numbers, seed = self._witness, Numbers(), self._design.seed * 16
+        witness, numbers, seed = self._witness, Numbers(), self._design.seed * CLIENTS_MAX
         for number in range(CLIENTS):
             reach = ByClient(proxied if number else direct, witness.ledger)
             self._submitters.append(Submitter(reach, kinds, witness, numbers, seed + number))
@@ -316,7 +317,9 @@ class Experiment:
                 self._look_for_interrupt()
                 self._look_after_server()
             if not submitter.join(0.0):
-                self._wrong.append("a client still waits for an end, or for an answer")
+                self._wrong.append(
+                    f"{submitter.name} hangs: it {submitter.doing}; at {submitter.where()}"
+                )
             elif submitter.failure is not None:
                 self._wrong.append(f"a client has ended by a fault: {submitter.failure!r}")
 

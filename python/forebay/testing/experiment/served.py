@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -23,7 +24,8 @@ from forebay.testing.experiment.struck import ServerProcesses
 
 __all__ = ["Served", "Setting"]
 
-READY_S: Final = 60.0
+READY_S: Final = 30.0
+ASK_S: Final = 1.0
 END_S: Final = 60.0
 SOON_S: Final = 5.0
 STEP_S: Final = 0.02
@@ -85,7 +87,7 @@ class Served:
         return None if process is None or process.poll() is not None else process.pid
 
     def start(self, look: Callable[[], None]) -> None:
-        """Start it, and wait until it serves.
+        """Start it, and wait until it serves, its gateway too.
 
         Args:
             look: is called again and again meanwhile.
@@ -96,7 +98,7 @@ class Served:
         """
         self.start_again()
         deadline = time.monotonic() + READY_S
-        while not self._ready.wait(STEP_S):
+        while not self._ready.wait(STEP_S) or not self._gateway_answers():
             look()
             if self.pid is None:
                 raise BrokenError(
@@ -104,7 +106,8 @@ class Served:
                     delivered="no",
                 )
             if time.monotonic() > deadline:
-                raise DeadlineError(f"the server does not serve after {READY_S:g} s: {self.tail()}")
+                what = "gateway" if self._ready.is_set() else "server"
+                raise DeadlineError(f"the {what} does not answer in {READY_S:g} s: {self.tail()}")
 
     def start_again(self) -> None:
         """Start it if it does not run, without waiting."""
@@ -113,11 +116,11 @@ class Served:
         self._close()
         setting = self._setting
         self._ready, self._answers_http = threading.Event(), threading.Event()
-        http = () if self.port is None else ("--http", f"127.0.0.1:{self.port}")
+        address = () if self.port is None else ("--http", f"127.0.0.1:{self.port}")
         arguments = ["serve", setting.target, "--state-dir", str(setting.state), "--json"]
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(
-                command([*arguments, "--allow-chaos", *http, *setting.options], setting.group),
+                command([*arguments, "--allow-chaos", *address, *setting.options], setting.group),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -190,6 +193,18 @@ class Served:
         return " | ".join([*self._said, *lines][-3:]) or "it wrote nothing"
 
     # Its output.
+
+    def _gateway_answers(self) -> bool:
+        if self.port is None:
+            return True
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ASK_S)
+        try:
+            connection.request("GET", "/healthz")
+            return connection.getresponse().status == http.client.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
 
     def _is_ready(self) -> bool:
         return self._ready.is_set() and (self.port is None or self._answers_http.is_set())

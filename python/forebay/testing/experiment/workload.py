@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
@@ -30,6 +32,7 @@ KEYED: Final = 0.2
 COMES_BACK_S: Final = 60.0
 SETTLE_S: Final = 90.0
 LARGE_MAX: Final = 30
+CLIENTS_MAX: Final = 16
 SLICE_S: Final = 1.0
 """A wait is cut into such, so that a client leaves soon when it is asked to."""
 
@@ -251,6 +254,7 @@ class Submitter:
 
     Attributes:
         failure: what ended it, where that was no fault of the server.
+        doing: what it does at the moment, for messages.
     """
 
     def __init__(
@@ -264,6 +268,7 @@ class Submitter:
         over_http: bool = False,
     ) -> None:
         self.failure: BaseException | None = None
+        self.doing = "begins"
         self._reach = reach
         self._kinds = kinds
         self._witness = witness
@@ -274,7 +279,8 @@ class Submitter:
         self._open: list[_Open] = []
         self._ends = threading.Event()
         self._leaves = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"forebay chaos client {seed}")
+        self.name = f"client {seed % CLIENTS_MAX}"
+        self._thread = threading.Thread(target=self._run, name=f"forebay chaos {self.name}")
         self._thread.start()
 
     def finish(self) -> None:
@@ -285,6 +291,12 @@ class Submitter:
         """Leave soon, whatever has not ended."""
         self._leaves.set()
         self._ends.set()
+
+    def where(self) -> str:
+        """The line that its thread is at, for a message about one that hangs."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        stack = traceback.extract_stack(frame) if frame is not None else []
+        return " < ".join(f"{it.name} ({it.filename}:{it.lineno})" for it in reversed(stack[-4:]))
 
     def join(self, timeout: float) -> bool:
         """Whether it has left within so many seconds."""
@@ -305,6 +317,7 @@ class Submitter:
             self.failure = failure
         finally:
             self._give_up()
+            self.doing = "closes its client"
             self._reach.close()
 
     def _next_kind(self) -> Kind:
@@ -319,6 +332,7 @@ class Submitter:
         seconds = chance.choice((0.0, 1.0)) * chance.uniform(0.0, SLOW_S)
         asked = kind.ask(key, number, seconds)
         begun = time.monotonic()
+        self.doing = f"submits {key}"
         handle = self._reach.submit(kind, key, asked, chance)
         if handle is not None:
             self._open.append(_Open(kind, key, asked, handle, begun))
@@ -333,6 +347,7 @@ class Submitter:
         one = self._open.pop(0)
         deadline = time.monotonic() + timeout
         status = None
+        self.doing = f"waits for the end of {one.key}, with {len(self._open)} behind it"
         while status is None and time.monotonic() < deadline and not self._leaves.is_set():
             status = self._reach.settle(one.key, one.handle, one.asked, SLICE_S)
         if status is None:
