@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -218,7 +219,8 @@ class Ledger:
         line = json.dumps([what, key, *values]).encode() + b"\n"
         file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            os.write(file, line)
+            if os.write(file, line) < len(line):
+                raise OSError(errno.ENOSPC, "the disk of the ledger is full", self.path)
         finally:
             os.close(file)
 

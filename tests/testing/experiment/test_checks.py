@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import forebay
+from forebay.blockio import Queue, set_default_queue
 from forebay.testing import Ledger
 from forebay.testing.experiment.app import RECORDS
 from forebay.testing.experiment.checks import explained, left_behind, lost_records
@@ -23,6 +24,15 @@ def ground() -> Iterator[Ground]:
     """The directory of an experiment that needs nothing of the machine."""
     with prepared(()) as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def queue_of_the_test() -> Iterator[None]:
+    """Have files that are opened without a queue use one that ends with the test."""
+    with Queue() as queue:
+        set_default_queue(queue)
+        yield
+        set_default_queue(None)
 
 
 def _record(directory: Path, *numbers: int) -> Ledger:

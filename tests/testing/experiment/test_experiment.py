@@ -161,6 +161,7 @@ def test_a_signal_ends_it_and_leaves_nothing(
         ended_with, out, err = ended(process)
     assert ended_with == code, (lines, err)
     assert "interrupted" in out
+    assert "wrong:" not in out
 
 
 @pytest.mark.timeout(120)
@@ -244,6 +245,18 @@ def test_a_request_that_there_is_not_is_told_with_those_that_there_are(
     code, _, err = ended(forebay(*arguments, environment=scratch, cwd=tmp_path), 60)
     assert code == 2
     assert "no request 'ad'; it has add, counted" in err
+
+
+def test_an_application_that_cannot_be_imported_is_told(
+    tmp_path: Path, scratch: dict[str, str]
+) -> None:
+    """With its traceback, and before any fault."""
+    (tmp_path / "mine.py").write_text("import forebay\n1 / 0\n")
+    arguments = ("chaos", "mine.py", "--request", "add", "--minutes", "0.01")
+    code, _, err = ended(forebay(*arguments, environment=scratch, cwd=tmp_path))
+    assert code == 2
+    assert "ZeroDivisionError" in err
+    assert "cannot be imported" in err
 
 
 def test_the_faults_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -254,7 +254,11 @@ class Experiment:
 
     def _inject(self, planned: Planned, number: int) -> bool:
         """Whether there was something to strike."""
-        injected = self._injectors[planned.what].inject(planned)
+        try:
+            injected = self._injectors[planned.what].inject(planned)
+        except OSError as error:  # what was to be struck is changing
+            self._tell(f"        {planned.what:14}  not yet: {error}")
+            return False
         if injected is None:
             return False
         now = time.monotonic()
@@ -288,7 +292,10 @@ class Experiment:
             raise KeyboardInterrupt
 
     def _undo(self, active: _Active) -> None:
-        active.injected.undo()
+        try:
+            active.injected.undo()
+        except OSError as error:  # the others have to be undone all the same
+            self._wrong.append(f"{active.what} could not be undone: {error}")
         self._undone[active.what].append(time.monotonic())
 
     def _undo_all(self) -> None:

@@ -77,6 +77,8 @@ class Served:
         self._answers_http = threading.Event()
         self._reader: threading.Thread | None = None
         self._log = setting.directory / "server.log"
+        self._unfit = ""
+        """Why the application cannot be imported."""
         self._said: deque[str] = deque(maxlen=TAIL_LINES)
         self.processes = ServerProcesses(lambda: self.pid, lambda: self.socket, self._is_ready)
 
@@ -93,6 +95,7 @@ class Served:
             look: is called again and again meanwhile.
 
         Raises:
+            ConfigError: it cannot import the application.
             BrokenError: it ended before.
             DeadlineError: it does not come to serve.
         """
@@ -100,6 +103,7 @@ class Served:
         deadline = time.monotonic() + READY_S
         while not self._ready.wait(STEP_S) or not self._gateway_answers():
             look()
+            self._check_fit()
             if self.pid is None:
                 raise BrokenError(
                     f"the server of the experiment has ended at its start: {self.tail()}",
@@ -108,6 +112,7 @@ class Served:
             if time.monotonic() > deadline:
                 what = "gateway" if self._ready.is_set() else "server"
                 raise DeadlineError(f"the {what} does not answer in {READY_S:g} s: {self.tail()}")
+        self._check_fit()
 
     def start_again(self) -> None:
         """Start it if it does not run, without waiting."""
@@ -194,6 +199,11 @@ class Served:
 
     # Its output.
 
+    def _check_fit(self) -> None:
+        if self._unfit:
+            target = self._setting.target
+            raise ConfigError(f"{target} cannot be imported:\n{self._unfit.rstrip()}")
+
     def _gateway_answers(self) -> bool:
         if self.port is None:
             return True
@@ -224,8 +234,10 @@ class Served:
                 ready.set()
             elif event["event"] == "http":
                 answers_http.set()
-            elif event["event"] in ("unfit", "warning", "error"):
-                self._said.append(str(event.get("reason") or event.get("text") or event))
+            elif event["event"] == "unfit":
+                self._unfit = event["reason"]
+            elif event["event"] == "warning":
+                self._said.append(event["text"])
 
     def _close(self) -> None:
         if self._reader is not None:
