@@ -80,6 +80,7 @@ _CONFIGS: Final[dict[str, Any]] = {
 
 _OTHER_VARIABLES: Final = frozenset(
     {"FOREBAY_CONFIG", "FOREBAY_POOL_PATH", "FOREBAY_POOL_CGROUP", "FOREBAY_TESTING_MARK"}
+    | {"FOREBAY_CHAOS_DIRECTORY", "FOREBAY_CHAOS_LEDGER"}
 )
 """Variables that are no setting."""
 

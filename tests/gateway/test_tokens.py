@@ -14,7 +14,7 @@ import pytest
 from forebay.errors import ConfigError
 from forebay.gateway.local_token import offer_local
 from forebay.gateway.token import LOCAL, Role, digest_of
-from forebay.gateway.token_file import add_token, read_tokens, remove_token
+from forebay.gateway.token_file import add_token, read_tokens, remove_token, stamp_of
 from forebay.gateway.tokens import Tokens
 from tests.other_user import NOBODY, needs_root
 
@@ -247,6 +247,15 @@ def test_a_name_is_given_once(path: Path) -> None:
     add_token(path, "ann", Role.READ)
     with pytest.raises(ConfigError, match="forebay token rm ann"):
         add_token(path, "ann", Role.ADMIN)
+
+
+def test_the_local_token_is_not_written_where_it_is_the_same(tmp_path: Path) -> None:
+    """A server could not be started again on a full disk, where its store can be opened."""
+    offer_local(tmp_path, ["http://127.0.0.1:8000"])
+    files = [tmp_path / name for name in ("local.token", "tokens.json")]
+    before = [stamp_of(path) for path in files]
+    offer_local(tmp_path, ["http://127.0.0.1:8000"])
+    assert [stamp_of(path) for path in files] == before
 
 
 def test_the_local_token_is_made_once_and_finds_its_address(tmp_path: Path) -> None:

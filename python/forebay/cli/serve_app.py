@@ -85,6 +85,7 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
             http=None if gateway is None else gateway.url,
             log_format=options.log_format,
             hooks=configuration.hooks,
+            allows_chaos=options.allow_chaos,
             predecessor=predecessor,
             offer=offer,
             report=report,
@@ -134,6 +135,8 @@ def _report(options: argparse.Namespace, event: str, facts: dict[str, Any]) -> N
     elif event == "unfit":
         note(f"forebay: {facts['reason'].rstrip()}\nrequests wait until that is mended")
     elif not options.quiet and event in _TOLD:
+        if event == "http" and facts["link"] is None:
+            event = "http, no link"
         note(_TOLD[event].format(**facts | {"paths": ", ".join(facts.get("paths", ()))}))
 
 
@@ -150,6 +153,7 @@ def _say(options: argparse.Namespace, event: dict[str, Any]) -> None:
 
 _TOLD = {
     "http": "forebay: HTTP at {url}; a browser opens, within five minutes, {link}",
+    "http, no link": "forebay: HTTP at {url}",
     "loaded": "forebay: loaded {app}, code {code}",
     "changed": "forebay: {paths} changed; load them with SIGHUP, or serve with --reload",
     "draining": "forebay: what runs has {drain_s:g} s to end; Ctrl-C once more ends it now",

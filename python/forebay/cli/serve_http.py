@@ -92,7 +92,12 @@ class Gateway:
             warn=lambda text: report("warning", {"text": text}),
         )
         self._process.start()
-        report("http", {"url": self.url, "link": new_link(state, self.url, LOCAL)})
+        try:
+            link = new_link(state, self.url, LOCAL)
+        except ConfigError as error:  # such as of a full disk, which must not end a server
+            link = None
+            report("warning", {"text": f"there is no link that opens a browser session: {error}"})
+        report("http", {"url": self.url, "link": link})
 
     def fileno(self) -> int:
         """The listening socket."""

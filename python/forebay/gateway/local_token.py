@@ -41,17 +41,27 @@ def offer_local(state: Path, addresses: Iterable[str]) -> str:
         remove_token(state / TOKENS, LOCAL)  # whoever still has its text is to have it no longer
         _, text = add_token(state / TOKENS, LOCAL, Role.ADMIN)
     lines = (text, *(one.rstrip("/") for one in addresses))
+    content = "".join(f"{line}\n" for line in lines).encode()
     with alone(path):
-        write_private(path, "".join(f"{line}\n" for line in lines).encode())
+        if _content(path) != content:  # else a server could not be started again on a full disk
+            write_private(path, content)
     return text
+
+
+def _content(path: Path) -> bytes | None:
+    """What is in the file; None: nothing that may be left there."""
+    try:
+        return read_private(path, FILE_BYTES_MAX)
+    except (FileNotFoundError, ConfigError):
+        return None
 
 
 def _known(state: Path, path: Path) -> str | None:
     """The text of the token that is there, if both files know it."""
-    try:
-        text = read_private(path, FILE_BYTES_MAX).partition(b"\n")[0].strip()
-    except (FileNotFoundError, ConfigError):
+    content = _content(path)
+    if content is None:
         return None  # one that others could read is made anew
+    text = content.partition(b"\n")[0].strip()
     tokens = read_tokens(state / TOKENS) if stamp_of(state / TOKENS) else []
     known = any(one.name == LOCAL and one.digest == digest_of(text) for one in tokens)
     return text.decode("ascii", "replace") if known else None

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from forebay.testing.experiment.clock import SOURCE
 from tests.executor.serving import Serving, until
 from tests.preloaded import compiled
 
-SHIM = Path(__file__).parent / "wall_clock.c"
 DAY_S = 86_400
 APP = """
 import os, time
@@ -40,7 +40,7 @@ class WallClock:
     """The wall clock of the processes that run under it; a test sets it."""
 
     def __init__(self, directory: Path) -> None:
-        self.library = compiled(SHIM, directory)
+        self.library = compiled(SOURCE, directory)
         self.file = directory / "shift"
         self.set(0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import time
 from collections.abc import Iterator
@@ -240,6 +241,26 @@ def test_an_import_whose_template_is_killed_is_tried_again(
             killed |= template
         (tmp_path / "go").touch()
         assert scribe.hear("loaded")[0]["text"].startswith("wait")
+    finally:
+        supervisor.close()
+
+
+def test_an_import_without_descriptors_is_tried_again(scribe: Scribe, source: Path) -> None:
+    """A server whose clients had taken all of them ended, and now begins once some are back."""
+    supervisor = supervisor_of(scribe, source)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = len(os.listdir("/proc/self/fd"))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (taken, limits[1]))
+        supervisor.start()
+        until(lambda: supervisor._failed_loads >= 2)
+        scribe.order("start", 3, "short", 99)
+        assert scribe.hear("worker_failed")[0] == 3
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    try:
+        assert scribe.hear("loaded")[0]["text"] == "one"
+        started(scribe, 4)
     finally:
         supervisor.close()
 

@@ -81,6 +81,11 @@ COMMANDS: Final = {
         "what works on this machine, and what to change",
         is_local=True,
     ),
+    "chaos": Command(
+        "forebay.cli.commands.server.chaos",
+        "kill, stop and starve a server under requests, and see that nothing is lost",
+        is_local=True,
+    ),
     "completion": Command(
         "forebay.cli.commands.completion",
         "a script that completes this command in your shell",

@@ -66,6 +66,11 @@ def add(commands: Any) -> None:
     serving.add_argument(
         "--detach", action="store_true", help="go on in the background; 0 once it serves"
     )
+    serving.add_argument(
+        "--allow-chaos",
+        action="store_true",
+        help="let `forebay chaos --running` kill and stop its processes",
+    )
     serving.add_argument("--state-dir", metavar="DIRECTORY", help="where its state lies")
     for option, what in OF_EXECUTOR.items():
         metavar = "N" if option.endswith("workers") else "VALUE"
@@ -129,9 +134,9 @@ def run(options: argparse.Namespace) -> int:
         from forebay.cli.serve_app import serve
 
         return serve(options, OF_EXECUTOR)
-    for name in ("takeover", "detach"):
+    for name in ("takeover", "detach", "allow_chaos"):
         if getattr(options, name):
-            raise ConfigError(f"--{name} is for an application; name one")
+            raise ConfigError(f"--{name.replace('_', '-')} is for an application; name one")
     if options.http is not None:
         raise ConfigError("--http serves an application; name one: forebay serve APP --http ...")
     ended: list[int] = []

@@ -92,6 +92,7 @@ class Server:
         http: the address of its gateway, which others start, for `info`; None: it has none.
         log_format: of the workers' own log lines: "text" or "json".
         hooks: what is called when a request is dead or a limit is near.
+        allows_chaos: whether `forebay chaos` may strike it, for `info`.
         predecessor: the running server whose place it takes; it stays the caller's.
         offer: what there is beside its sockets for the next one.
         report: called from any thread, and returns soon.
@@ -111,6 +112,7 @@ class Server:
         http: str | None = None,
         log_format: str | None = None,
         hooks: Sequence[HookConfig] = (),
+        allows_chaos: bool = False,
         predecessor: Predecessor | None = None,
         offer: Callable[[], Offer] = Offer,
         report: Report = _say_nothing,
@@ -128,6 +130,7 @@ class Server:
         self.manifest: dict[str, Any] = {}
         """Of the newest code; empty until it was loaded once."""
         self._http = http
+        self._allows_chaos = allows_chaos
         self.offer = offer
         self._succession = Succession(predecessor, self, report)
         self._gateway: int | None = None
@@ -242,6 +245,7 @@ class Server:
             "retention_s": self._config.retention_age,
             "reloads": self._reloads,
             "idle_end_s": self._config.idle_timeout if self._ends_when_idle else None,
+            "allows_chaos": self._allows_chaos,
             "draining": self._asked_to_stop > 0,
             "fault": self._fault_of_state(),
         }

@@ -346,7 +346,9 @@ class Supervisor:
 
     def _begin(self, number: int, lane: str, nonce: int, tries: int = 1) -> None:
         group = self._group
-        assert group is not None, "the first import begins before the first order"
+        if group is None:
+            self._dispatcher.worker_failed(number, "the first import has not begun")
+            return
         try:
             slot = _Slot(number, lane, nonce, group, group.begin(), tries=tries)
         except (Error, OSError) as error:
@@ -462,7 +464,11 @@ class Supervisor:
         self._jobs.clear()
         plan = self._plan
         self._code = code_of(self._files)
-        group = WorkerGroup(plan.spec_of(), start_timeout=plan.start_timeout, name="workers")
+        try:
+            group = WorkerGroup(plan.spec_of(), start_timeout=plan.start_timeout, name="workers")
+        except (Error, OSError) as error:  # such as that no descriptor is left, for now
+            self._failed_load(str(error), temporary=True)
+            return
         descriptor = group.fileno()
         self._polled.pop(descriptor, None)  # a worker that has closed it had this number before
         self._poll.register(descriptor, select.POLLIN)

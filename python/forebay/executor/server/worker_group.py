@@ -183,7 +183,11 @@ class WorkerGroup:
         self._pool = ServicePool(**asdict(settings), name=name)
         self._core = self._pool.core
         self._kind: PythonKind = self._pool._kind_of(spec, by_value=False)  # type: ignore[assignment]
-        self._watch = self._core.watch()
+        try:
+            self._watch = self._core.watch()
+        except Error:  # no descriptor is left
+            self._pool.close()
+            raise
         self.living = 0
         """Workers that were begun, and not removed."""
 

@@ -1,1 +1,1 @@
-"""Commands about what a server does by itself."""
+"""Commands about what a server does by itself, and what it survives."""

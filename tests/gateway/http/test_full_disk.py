@@ -1,0 +1,43 @@
+"""A server with a gateway that is started again on a full disk."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.executor.client_fixtures import small_disk
+from tests.gateway.http.http_serving import HttpServing
+
+
+def _fill(disk: Path) -> Path:
+    """Take all that is left of it."""
+    ballast = disk / "ballast"
+    dd = ["dd", "if=/dev/zero", f"of={ballast}", "bs=4k", "status=none"]
+    assert "No space left" in subprocess.run(dd, capture_output=True, text=True, check=False).stderr
+    assert os.statvfs(disk).f_bavail == 0
+    return ballast
+
+
+@pytest.mark.timeout(120)
+def test_a_killed_server_is_started_again_on_a_full_disk(tmp_path: Path) -> None:
+    """Its results can be read over HTTP; only the link for a browser is missing, with a warning."""
+    with small_disk(tmp_path, "16m") as disk:
+        serving = HttpServing(tmp_path)
+        try:
+            serving.start()
+            id_ = serving.submit("add", a=1)
+            assert serving.result(id_).json == 2
+            serving.kill()
+            ballast = _fill(disk)
+            serving.start(ready=False)
+            assert "no link that opens a browser session" in serving.hear("warning")["text"]
+            told = serving.hear("http")
+            assert told["link"] is None
+            assert serving.result(id_).json == 2
+            ballast.unlink()
+            assert serving.result(serving.submit("add", a=2)).json == 3
+        finally:
+            serving.close()
