@@ -147,10 +147,9 @@ originals: bench-setup  ## measure the originals' own tables, and render their p
 	@$(BIN)/python -m benchmarks originals --json docs/originals.json || echo "==> not all of them ran"
 	@$(BIN)/python -m tools.originals docs/originals.json > docs/originals.md
 
-scenes:  ## play and record what the guides show (needs gcc and control groups)
+scenes: wheel  ## play what the guides show in fresh environments, compare and record it (gcc, control groups)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
-	@$(BIN)/python -m tools.scenes environments
-	@$(BIN)/python -m tools.scenes small_node
+	@$(BIN)/python -m tools.scenes --write environments small_node training
 
 wheel: $(STAMPS)/group-build  ## build the abi3 wheel and that of the client over HTTP into dist/
 	$(BIN)/maturin build --release --locked --out dist

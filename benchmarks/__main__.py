@@ -24,6 +24,7 @@ SYSTEMS = {
     "executor": "benchmarks.executor.claims",
     "gateway": "benchmarks.gateway.claims",
     "pool": "benchmarks.pool.claims",
+    "product": "benchmarks.product.claims",
     "rpc": "benchmarks.rpc.claims",
     "tensor": "benchmarks.tensor.claims",
     "transport": "benchmarks.transport.claims",

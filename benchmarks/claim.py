@@ -54,6 +54,7 @@ class Claim:
         optional: whether a machine may lack what it needs; a row without a ratio is no failure.
         long: whether a `--quick` run leaves it out, unless it is asked for by name.
         note: what a reader of the row must know, printed below the table.
+        beside: others that run in the same rounds, and are shown, but not compared.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Claim:
     optional: bool = False
     long: bool = False
     note: str = ""
+    beside: tuple[Contestant, ...] = ()
 
     @property
     def peers(self) -> tuple[Contestant, ...]:

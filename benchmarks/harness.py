@@ -47,7 +47,7 @@ def contestants(claims: Iterable[Claim]) -> list[Contestant]:
     """Every contestant of the claims once, each peer right after the ours it is compared with."""
     ordered: dict[str, Contestant] = {}
     for claim in claims:
-        for contestant in (claim.ours, *claim.peers):
+        for contestant in (claim.ours, *claim.peers, *claim.beside):
             ordered.setdefault(contestant.name, contestant)
     return list(ordered.values())
 
@@ -88,7 +88,8 @@ def _needed(
         if number > max(rounds, claim.rounds_min):
             continue
         values = {peer.name: series[peer.name].values(claim.figure) for peer in claim.peers}
-        for name in (claim.ours.name, *race.left(claim, values, before=number)):
+        beside = [other.name for other in claim.beside]
+        for name in (claim.ours.name, *race.left(claim, values, before=number), *beside):
             figures = needed.setdefault(name, [])
             if claim.figure not in figures:
                 figures.append(claim.figure)
@@ -118,6 +119,9 @@ def row(claim: Claim, series: dict[str, Series], machine: dict[str, Any]) -> Row
         "spread": None,
         "machine": machine,
     }
+    if claim.beside:
+        others = [series[other.name] for other in claim.beside]
+        result["beside"] = [detail(one) | _skipped(one) for one in others]
     failed = next((one for one in (ours, *peers) if one.failure), None)
     if failed is not None:
         return result | {"skipped": f"{failed.contestant.name}: {failed.failure}"}
@@ -135,6 +139,10 @@ def row(claim: Claim, series: dict[str, Series], machine: dict[str, Any]) -> Row
         "ours_detail": detail(ours),
         "peer_detail": detail(peer),
     }
+
+
+def _skipped(series: Series) -> dict[str, str]:
+    return {"skipped": series.failure} if series.failure else {}
 
 
 def detail(series: Series) -> dict[str, Any]:

@@ -8,44 +8,54 @@ a service reads one byte of every page.
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
-import tempfile
-import time
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.managers import BaseManager
-from pathlib import Path
 from typing import Any
 
 from benchmarks.claim import OWN, Claim, Contestant
-from benchmarks.ray_cluster import running_ray
+from benchmarks.rpc.served import (
+    forebay_echo,
+    ray_echo,
+    rpyc_echo,
+    touched,
+    xoscar_echo,
+)
 from benchmarks.stopwatch import Figures, time_awaited_calls, time_calls
 
 PAYLOAD = bytes(100)
 ARRAY_BYTES = 10_000_000
-PAGE_BYTES = 4096
-READY_TIMEOUT_S = 30.0
-POLL_S = 0.01
 MS = 1_000_000  # nanoseconds
+
+
+class Changing:
+    """An array of which every call gets another content."""
+
+    def __init__(self) -> None:
+        import numpy as np
+
+        self.array = np.ones(ARRAY_BYTES, dtype=np.uint8)
+        self._others = touched(self.array) - 1
+
+    def change(self, number: int) -> Any:
+        """The array, with its first byte as it is in this call."""
+        self.array[0] = number % 256
+        return self.array
+
+    def is_sum(self, answer: Any, number: int) -> bool:
+        """Whether a service that got it read every page of it."""
+        return bool(answer == self._others + number % 256)
 
 
 def changing_array(touch: Any, *, calls: int, warm_up: int) -> Figures:
     """Time `touch(array)` in milliseconds, with another first byte in every call."""
-    import numpy as np
-
-    array = np.ones(ARRAY_BYTES, dtype=np.uint8)
-    others = len(array[::PAGE_BYTES]) - 1
+    array = Changing()
 
     def call(number: int) -> bool:
-        array[0] = number % 256
-        return bool(touch(array) == others + number % 256)
+        return array.is_sum(touch(array.change(number)), number)
 
     return time_calls(call, calls=calls, warm_up=warm_up, unit_ns=MS)
-
-
-def touched(array: Any) -> int:
-    """Sum one byte of every page."""
-    return int(array[::PAGE_BYTES].sum(dtype="int64"))
 
 
 # --- ours -------------------------------------------------------------------------------------
@@ -53,10 +63,7 @@ def touched(array: Any) -> int:
 
 def forebay_calls(calls: int, warm_up: int, per_second: int = 0) -> Figures:
     """A leased service, blocking face; back to back, or so many calls a second."""
-    import forebay
-    from benchmarks.services import Echo
-
-    with forebay.acquire(Echo, timeout=READY_TIMEOUT_S) as service:
+    with forebay_echo() as service:
         return time_calls(
             lambda _: bool(service.echo(PAYLOAD) == PAYLOAD),
             calls=calls,
@@ -67,10 +74,7 @@ def forebay_calls(calls: int, warm_up: int, per_second: int = 0) -> Figures:
 
 def forebay_array(calls: int, warm_up: int) -> Figures:
     """The same service, with an array as argument."""
-    import forebay
-    from benchmarks.services import Echo
-
-    with forebay.acquire(Echo, timeout=READY_TIMEOUT_S) as service:
+    with forebay_echo() as service:
         return changing_array(service.touch, calls=calls, warm_up=warm_up)
 
 
@@ -140,67 +144,30 @@ def manager_calls(calls: int, warm_up: int) -> Figures:
 # --- RPyC -------------------------------------------------------------------------------------
 
 
-def _rpyc_serve(path: str) -> None:
-    import rpyc
-    from rpyc.utils.server import ThreadedServer
-
-    class Echo(rpyc.Service):  # type: ignore[misc]  # RPyC has no types
-        def exposed_echo(self, data: bytes) -> bytes:
-            return data
-
-    ThreadedServer(Echo, socket_path=path).start()
-
-
-def rpyc_connect(dial: Callable[[], Any]) -> Any:
-    """Connect as soon as the server listens; it has no signal of its own for that."""
-    deadline = time.monotonic() + READY_TIMEOUT_S
-    while True:
-        try:
-            return dial()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(POLL_S)
-
-
 def rpyc_calls(calls: int, warm_up: int) -> Figures:
-    """A threaded server on a Unix socket, which it is faster on than over TCP."""
-    context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as folder:
-        path = str(Path(folder) / "rpyc")
-        context.Process(target=_rpyc_serve, args=(path,), daemon=True).start()
-        import rpyc
-
-        connection = rpyc_connect(lambda: rpyc.utils.factory.unix_connect(path))
-        echo = connection.root.echo  # looked up once: the attribute alone costs a round trip
+    """A threaded server on a Unix socket."""
+    with rpyc_echo() as root:
+        echo = root.echo  # looked up once: the attribute alone costs a round trip
         return time_calls(lambda _: bool(echo(PAYLOAD) == PAYLOAD), calls=calls, warm_up=warm_up)
+
+
+def rpyc_array(calls: int, warm_up: int) -> Figures:
+    """The same server, with the array's bytes: of an array it would pass a reference."""
+    with rpyc_echo() as root:
+        touch = root.touch
+        return changing_array(lambda array: touch(array.tobytes()), calls=calls, warm_up=warm_up)
 
 
 # --- xoscar -----------------------------------------------------------------------------------
 
 
 def xoscar_calls(calls: int, warm_up: int) -> Figures:
-    """An actor in a sub-pool, which is a process of its own; called from the loop that it needs."""
-    import asyncio
-
+    """An actor in a sub-pool, called from the loop that it needs."""
     return asyncio.run(_xoscar_calls(calls, warm_up))
 
 
 async def _xoscar_calls(calls: int, warm_up: int) -> Figures:
-    import xoscar
-
-    from benchmarks.rpc.xoscar_actor import Echo
-
-    pool = await xoscar.create_actor_pool("127.0.0.1:0", n_process=1)
-    async with pool:
-        actor = await xoscar.create_actor(
-            Echo,
-            address=pool.external_address,
-            uid="echo",
-            allocate_strategy=xoscar.allocate_strategy.RandomSubPool(),
-        )
-        if actor.address == pool.external_address:
-            raise ValueError(f"the actor is in the caller's process: {actor.address}")
+    async with xoscar_echo() as actor:
 
         async def call(_: int) -> bool:
             return bool(await actor.echo(PAYLOAD) == PAYLOAD)
@@ -208,18 +175,28 @@ async def _xoscar_calls(calls: int, warm_up: int) -> Figures:
         return await time_awaited_calls(call, calls=calls, warm_up=warm_up)
 
 
+def xoscar_array(calls: int, warm_up: int) -> Figures:
+    """The same actor, with an array as argument."""
+    return asyncio.run(_xoscar_array(calls, warm_up))
+
+
+async def _xoscar_array(calls: int, warm_up: int) -> Figures:
+    array = Changing()
+    async with xoscar_echo() as actor:
+
+        async def call(number: int) -> bool:
+            return array.is_sum(await actor.touch(array.change(number)), number)
+
+        return await time_awaited_calls(call, calls=calls, warm_up=warm_up, unit_ns=MS)
+
+
 # --- Ray --------------------------------------------------------------------------------------
 
 
-class _Actor(_Echo):
-    def touch(self, array: Any) -> int:
-        return touched(array)
-
-
 def ray_calls(calls: int, warm_up: int) -> Figures:
-    """An actor, which Ray keeps in a process of its own."""
-    with running_ray() as ray:
-        echo = ray.remote(_Actor).remote().echo
+    """An actor."""
+    with ray_echo() as (ray, actor):
+        echo = actor.echo
         return time_calls(
             lambda _: bool(ray.get(echo.remote(PAYLOAD)) == PAYLOAD), calls=calls, warm_up=warm_up
         )
@@ -227,8 +204,8 @@ def ray_calls(calls: int, warm_up: int) -> Figures:
 
 def ray_array(calls: int, warm_up: int) -> Figures:
     """The same actor, with an array as argument, which travels through Ray's store."""
-    with running_ray() as ray:
-        touch = ray.remote(_Actor).remote().touch
+    with ray_echo() as (ray, actor):
+        touch = actor.touch
         return changing_array(
             lambda array: ray.get(touch.remote(array)), calls=calls, warm_up=warm_up
         )
@@ -241,6 +218,8 @@ CALLS_SLOW = {"calls": 5_000, "warm_up": 500}
 CALLS_SLOW_QUICK = {"calls": 1_000}
 ARRAYS = {"calls": 400, "warm_up": 20}
 ARRAYS_QUICK = {"calls": 150}
+ARRAYS_SLOW = {"calls": 60, "warm_up": 5}
+ARRAYS_SLOW_QUICK = {"calls": 20}
 
 
 def _calls(name: str, function: str, environment: str) -> Contestant:
@@ -264,6 +243,13 @@ RAY_CALLS = Contestant(
     "Ray call", "benchmarks.rpc.call:ray_calls", "main", CALLS_SLOW, CALLS_SLOW_QUICK
 )
 RAY_ARRAY = _arrays("Ray 10 MB", "ray_array", "main")
+# Of these no row of rpc asks for arrays; the rows of product show them.
+RPYC_ARRAY = Contestant(
+    "RPyC 10 MB", "benchmarks.rpc.call:rpyc_array", "main", ARRAYS_SLOW, ARRAYS_SLOW_QUICK
+)
+XOSCAR_ARRAY = Contestant(
+    "xoscar 10 MB", "benchmarks.rpc.call:xoscar_array", "main", ARRAYS_SLOW, ARRAYS_SLOW_QUICK
+)
 
 CLAIMS = [
     Claim("rpc.call.vs_pipe", FOREBAY_CALLS, PIPE_CALLS, "mean", "us"),

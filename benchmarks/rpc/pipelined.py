@@ -12,8 +12,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from benchmarks.claim import OWN, Claim, Contestant
-from benchmarks.ray_cluster import running_ray
-from benchmarks.rpc.call import PAYLOAD, READY_TIMEOUT_S, rpyc_connect
+from benchmarks.rpc.call import PAYLOAD
+from benchmarks.rpc.served import READY_TIMEOUT_S, ray_echo, rpyc_connect
 from benchmarks.stopwatch import Figures, time_awaited_calls, time_calls
 
 IN_FLIGHT = 1_000
@@ -84,15 +84,10 @@ def rpyc_waves(waves: int, warm_up: int) -> Figures:
     return figures
 
 
-class _Echo:
-    def echo(self, data: bytes) -> bytes:
-        return data
-
-
 def ray_waves(waves: int, warm_up: int) -> Figures:
     """Calls of one actor, and one `ray.get` for their answers."""
-    with running_ray() as ray:
-        echo: Callable[..., Any] = ray.remote(_Echo).remote().echo.remote
+    with ray_echo() as (ray, actor):
+        echo: Callable[..., Any] = actor.echo.remote
 
         def wave(_: int) -> bool:
             return _right(ray.get([echo(PAYLOAD) for _ in range(IN_FLIGHT)]))

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 
 from benchmarks.claim import OWN, Claim, Contestant
-from benchmarks.rpc.call import PAYLOAD, READY_TIMEOUT_S
+from benchmarks.rpc.call import PAYLOAD
 from benchmarks.rpc.pipelined import FOREBAY, IN_FLIGHT, per_call
+from benchmarks.rpc.served import READY_TIMEOUT_S
 from benchmarks.stopwatch import Figures, time_awaited_calls, time_calls
 
 

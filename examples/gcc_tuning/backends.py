@@ -8,13 +8,15 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from forebay.errors import BrokenError, DeadlineError, Error, StaleError
-from forebay.gym import AcquireFunction
 
 from .results import Result, ResultCache
 from .toolchain import Toolchain
+
+if TYPE_CHECKING:  # the application needs no gymnasium
+    from forebay.gym import AcquireFunction
 
 __all__ = ["Backend", "FreshBackend", "LocalBackend", "ServiceBackend"]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from forebay.blockio import BlockFile, Queue
-from forebay.cli.doctor_checks import findings
+from forebay.cli.doctor.checks import findings
 from forebay.errors import ConfigError
 from forebay.memory import Arena
 from tests.blockio.alone import alone

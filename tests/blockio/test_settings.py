@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from forebay.blockio import Queue
-from forebay.cli.doctor_checks import findings
+from forebay.cli.doctor.checks import findings
 from forebay.config import BlockioConfig
 from forebay.configuration import find_configuration
 from forebay.errors import ConfigError

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +22,7 @@ from examples.gcc_tuning.server import local_server
 from examples.gcc_tuning.toolchain import program_names
 from examples.gcc_tuning.tune import tune as tune_here
 from forebay.executor.client import local
-from tools.scenes import holdings
+from tools.scenes.environments import holdings
 
 NAMES = ("FOREBAY_STATE_DIR", "XDG_RUNTIME_DIR", "FOREBAY_EXECUTOR_IDLE_TIMEOUT")
 
@@ -40,6 +42,12 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[forebay.Client]:
 def test_the_programs_are_those_of_the_folder() -> None:
     """A program that is added to the folder can be asked for."""
     assert get_args(Program) == program_names(PROGRAMS)
+
+
+def test_the_application_needs_no_gymnasium() -> None:
+    """Whoever serves it from the wheel alone has none; only the environment of the demo is one."""
+    program = "import sys; sys.modules['gymnasium'] = None; import examples.gcc_tuning.app"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
 
 
 def test_a_misspelt_program_is_refused_with_those_there_are(client: forebay.Client) -> None:

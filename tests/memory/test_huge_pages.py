@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from forebay.cli.doctor.finding import Finding
+from forebay.cli.doctor.pages import page_findings
 from forebay.memory import Arena
 
 MIB = 1 << 20
@@ -119,3 +122,29 @@ def test_an_arena_of_pages_that_the_kernel_joins() -> None:
         assert held["ShmemPmdMapped"] > 0, "some are mapped as huge ones"
         del array
         use(arena)
+
+
+def of_arenas() -> Finding:
+    """What `forebay doctor` says of huge pages of arenas."""
+    (found,) = (each for each in page_findings() if each.name == "huge pages of arenas")
+    return found
+
+
+def test_what_the_doctor_says_to_type_gives_arenas_huge_pages() -> None:
+    """The command is typed, and the next arena has what it promises."""
+    if not SHARED.exists():
+        pytest.skip("the kernel joins no pages")
+    if free_pages() >= PAGES:
+        pytest.skip("the machine's pool has pages, and arenas use them")
+    before = SHARED.read_text().split("[")[1].split("]")[0]
+    with told(SHARED, "never", before):
+        found = of_arenas()
+        assert (found.state, "hugetlb: " in found.value) == ("note", True)
+        assert str(SHARED) in str(found.to_type)
+        subprocess.run(["sh", "-c", str(found.to_type)], check=True)
+        assert of_arenas().value == "made by the kernel"
+
+
+def test_the_machines_pool_is_told_before_pages_that_are_joined(pool_of_pages: None) -> None:
+    """The same order in which an arena looks."""
+    assert of_arenas().value == "of the machine's pool"

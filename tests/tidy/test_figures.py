@@ -13,7 +13,7 @@ FIGURE = re.compile(
     r"\d[\d.,]* times (?:as|the|more|what|our|Python|Process|loky|Huey|Celery)"
     r"|\d[\d.,]* (?:ns|us)\b|\d[\d.,]* (?:thousand|k) \S+ a second|of the speed of"
 )
-ROW = re.compile(r"`((?:blockio|executor|pool|rpc|tensor|transport)\.[\w.]+)`")
+ROW = re.compile(r"`((?:blockio|executor|pool|product|rpc|tensor|transport)\.[\w.]+)`")
 SOURCE = re.compile(r"`(?:make (?:node|bench|scenes)|(?:tests|crates)/[\w/.]+)`")
 
 

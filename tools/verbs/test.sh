@@ -30,8 +30,9 @@ main() {
 }
 
 # TensorServer and TensorClient, each in a process, where the package and its tests' packages are installed.
+# Last, `forebay doctor`, whose test takes the device's interface down.
 python_tests() {
-    in_guest -t 120 -- tests/tensor/fabric/test_verbs.py
+    in_guest -t 120 -- tests/tensor/fabric/test_verbs.py tests/cli/test_doctor_guest.py
 }
 
 # Services and servers that reach their limits: most hosts have no controllers for them in a tree of version 2.

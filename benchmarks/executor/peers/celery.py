@@ -39,10 +39,13 @@ def redis_running() -> Iterator[None]:
             yield
 
 
-def worker_running(workers: int) -> AbstractContextManager[None]:
+APPLICATION = "benchmarks.executor.peers.celery_app"
+
+
+def worker_running(workers: int, module: str = APPLICATION) -> AbstractContextManager[None]:
     """Its prefork workers without the chatter between workers, which costs it time."""
     celery = Path(sys.executable).with_name("celery")
-    application = ("-A", "benchmarks.executor.peers.celery_app")
+    application = ("-A", module)
     options = ("--concurrency", str(workers), "--loglevel", "error")
     quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat")
     return running((celery, *application, "worker", *options, *quiet))

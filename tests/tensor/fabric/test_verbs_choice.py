@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from forebay import _core
-from forebay.cli.doctor_checks import findings
+from forebay.cli.doctor.checks import findings
 from forebay.errors import ConfigError
 from forebay.memory import Arena
 from forebay.tensor import TensorClient, TensorServer
@@ -83,9 +83,10 @@ def test_a_server_without_a_device_refuses_in_words() -> None:
 
 
 def test_the_doctor_says_what_there_is() -> None:
-    """A line for it, and no failure where there is none."""
+    """A line for it; a machine that has none, and is not asked for one, works as well as it can."""
     (row, *_) = [row for row in findings(None) if row.name == "RDMA verbs"]
     if isinstance(DEVICES, str):
-        assert (row.state, row.value) == ("note", f"none: {DEVICES}")
+        assert row.state == "ok"
+        assert row.value == f"none: {DEVICES}; tensors go over TCP between machines"
     else:
         assert DEVICES[0][0] in row.value

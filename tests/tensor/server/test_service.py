@@ -61,6 +61,19 @@ def test_an_application_keeps_one_service_for_each_shard(tmp_path: Path) -> None
             assert client.pull("rows").shape == (10, 2)
 
 
+def test_shards_need_no_url() -> None:
+    """The default is a socket for each: whoever starts two need not think about paths."""
+    tensors = {"rows": Tensor((10, 2), "i8", initial=numbered)}
+    specs = [TensorServer.spec(tensors, shard=shard, shards=2) for shard in range(2)]
+    with (
+        forebay.ServicePool(max_size=2) as pool,
+        pool.acquire(specs[0]) as one,
+        pool.acquire(specs[1]) as other,
+        TensorClient([each.describe()["url"] for each in (one, other)]) as client,
+    ):
+        assert same(client.pull("rows"), numbered(0, 10))
+
+
 def test_what_has_no_shards_is_refused() -> None:
     """Told at the declaration, not when the server starts."""
     app = forebay.App("training")

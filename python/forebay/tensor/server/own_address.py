@@ -22,14 +22,14 @@ STALE_S: Final = 60.0
 
 
 def own_url() -> str:
-    """The URL of a new socket in this user's runtime directory.
+    """The URL of a new socket in this user's runtime directory, with `{shard}` for its number.
 
     What killed servers left there is removed; no name comes twice.
 
     Raises:
         ConfigError: the directory is not this user's alone.
     """
-    name = f"tensors-{secrets.token_hex(4)}.sock"
+    name = f"tensors-{secrets.token_hex(4)}-{{shard}}.sock"
     root = runtime_root()
     if len(os.fsencode(root / name)) > PATH_BYTES_MAX:
         root = temporary_root()

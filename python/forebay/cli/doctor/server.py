@@ -8,15 +8,13 @@ from pathlib import Path
 
 from forebay._units import size
 from forebay.cli.cgroup import own_cgroup
-from forebay.cli.finding import MISSING, NOTE, OK, Finding
+from forebay.cli.doctor.finding import Finding, missing, note, ok
+from forebay.cli.doctor.remedies import write_setting
 
 NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "ceph", "lustre", "glusterfs"}
 )
 """File systems on which SQLite's locks and its shared memory cannot be relied upon."""
-
-FREE_BYTES_MIN = 1_000_000_000
-"""The bytes that ended requests may take by default."""
 
 
 def server_findings() -> list[Finding]:
@@ -24,9 +22,10 @@ def server_findings() -> list[Finding]:
     from forebay.errors import ConfigError
 
     try:
-        return [*_state(), *_memory(), *_terminal(), *_servers()]
+        return [*_state(), *_memory(), *_servers()]
     except ConfigError as error:
-        return [Finding("configuration", MISSING, str(error), "see: forebay config")]
+        why = "change the setting that it names"
+        return [missing("configuration", str(error), why, "forebay config")]
 
 
 def _state() -> Iterator[Finding]:
@@ -35,24 +34,28 @@ def _state() -> Iterator[Finding]:
 
     configuration = find_configuration()
     root = state_root(configuration.value("state_dir"))
-    there = _nearest(root)
+    yield _state_directory(root, configuration.executor.retention_bytes)
+    for warning in configuration.warnings:
+        yield note("configuration", warning, "see every setting", "forebay config")
+
+
+def _state_directory(root: Path, retention_bytes: int) -> Finding:
+    name, there = "state directory", _nearest(root)
+    elsewhere = f"export FOREBAY_STATE_DIR=/var/tmp/forebay-{os.geteuid()}"
     if not os.access(there, os.W_OK | os.X_OK):
-        advice = "set FOREBAY_STATE_DIR to a directory of yours"
-        yield Finding("state directory", MISSING, f"{there} is not writable", advice)
-        return
+        return missing(name, f"{there} is not writable", "use one of yours", elsewhere)
     kind = file_system(there, _mounts())
     if kind in NETWORK:
-        advice = "set FOREBAY_STATE_DIR to a local disk: SQLite cannot lock files over a network"
-        yield Finding("state directory", MISSING, f"{root} is on {kind}", advice)
-        return
+        why = "SQLite cannot lock files over a network; use a local disk"
+        return missing(name, f"{root} is on {kind}", why, elsewhere)
     about = os.statvfs(there)
     free = about.f_bavail * about.f_frsize
-    few = free < FREE_BYTES_MIN
-    advice = "make room: ended requests may take 1 GB (executor.retention_bytes)" if few else ""
     value = f"{root}, {kind}, {size(free)} free"
-    yield Finding("state directory", NOTE if few else OK, value, advice or None)
-    for warning in configuration.warnings:
-        yield Finding("configuration", NOTE, warning, "see: forebay config")
+    if free >= retention_bytes:
+        return ok(name, value)
+    why = f"ended requests may take {size(retention_bytes)}; to keep less of them"
+    less = f"export FOREBAY_EXECUTOR_RETENTION_BYTES={free // 2_000_000}MB"
+    return note(name, value, why, less)
 
 
 def _nearest(path: Path) -> Path:
@@ -86,26 +89,18 @@ def _memory() -> Iterator[Finding]:
     try:
         pressure.read_text()
     except OSError:
-        advice = "boot with psi=1; until then admission goes by measured memory alone"
-        yield Finding("memory pressure", NOTE, "the kernel does not tell it", advice)
+        why = "admission goes by measured memory alone; to have the pressure told, boot with"
+        yield note("memory pressure", "the kernel does not tell it", why, "psi=1")
     else:
-        yield Finding("memory pressure", OK, "the kernel tells it")
+        yield ok("memory pressure", "the kernel tells it")
     group = own_cgroup()
     together = group and group / "memory.oom.group"
     if together and together.exists() and together.read_text().strip() == "1":
-        advice = "10 % of its memory stays free; to change that: memory.oom.group=0"
-        yield Finding("out of memory", NOTE, "the kernel ends the whole cgroup", advice)
+        why = "10 % of its memory stays free for that; to have it end one process"
+        value = "the kernel ends the whole cgroup"
+        yield note("out of memory", value, why, write_setting("0", str(together)))
     else:
-        yield Finding("out of memory", OK, "the kernel ends one process")
-
-
-def _terminal() -> Iterator[Finding]:
-    from importlib.util import find_spec
-
-    if find_spec("rich") is None:
-        yield Finding("rich", NOTE, "not installed", "to have progress bars: pip install rich")
-    else:
-        yield Finding("rich", OK, "installed")
+        yield ok("out of memory", "the kernel ends one process")
 
 
 def _servers() -> Iterator[Finding]:
@@ -113,6 +108,6 @@ def _servers() -> Iterator[Finding]:
 
     found = running()
     if not found:
-        yield Finding("servers", OK, "none runs; forebay run starts one")
+        yield ok("servers", "none runs; forebay run starts one")
     for one in found:
-        yield Finding("server", OK, f"{one.target}, process {one.pid} at {one.socket}")
+        yield ok("server", f"{one.target}, process {one.pid} at {one.socket}")

@@ -1,0 +1,1 @@
+"""Systems whose warm objects are compared in the tables of `product` alone."""
