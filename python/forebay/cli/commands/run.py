@@ -26,7 +26,8 @@ def add(commands: Any) -> None:
         "run",
         own,
         run,
-        description="Run a request: its log and progress go to stderr, its result to stdout.",
+        description="Run a request: its log and progress go to stderr, its result to stdout, and"
+        " before that its items where it is a generator, an item a line.",
         examples=EXAMPLES,
     )
 
@@ -41,8 +42,8 @@ def own(parser: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Submit and follow; the exit code is that of the request."""
     with session(options, start=not options.no_start, waits=True) as client:
-        request = submit(client, options, "run", own)
+        request, gives_items = submit(client, options, "run", own)
         if options.leave:
             say_id(request, options)
             return 0
-        return follow(request, options)
+        return follow(request, options, gives_items=gives_items)
