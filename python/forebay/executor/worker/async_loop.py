@@ -25,6 +25,7 @@ from forebay.executor.app.running import find_by, running_request
 from forebay.executor.wire.codec import decoder
 from forebay.executor.wire.ids import number_of
 from forebay.executor.worker import answers
+from forebay.executor.worker.async_items import run_async
 from forebay.executor.worker.attributed import (
     Attributed,
     Output,
@@ -294,7 +295,7 @@ class AsyncLoop(ProgressTeller):
         try:
             with _span(run, entry):
                 if entry.gives_items:
-                    await self._items.run_async(entry, (run.id, run.attempt), blob, context)
+                    await run_async(self._items, entry, (run.id, run.attempt), blob, context)
                     value = None
                 else:
                     value = entry.call(blob, context)
