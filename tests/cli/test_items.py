@@ -108,6 +108,9 @@ def test_items_go_on_behind_a_number(shell: Shell) -> None:
     told = [json.loads(line) for line in shell("items", "--json", "@last").out.splitlines()]
     assert [one["number"] for one in told] == [1, 2, 3, 4]
     assert '"count": 4' in shell("show", "@last").out
+    listed = shell("ps").out.splitlines()
+    assert listed[0].split() == ["id", "name", "status", "age", "ran", "peak", "items", "why"]
+    assert listed[1].split()[-1] == "4"
 
 
 def test_a_generator_is_replayed(shell: Shell) -> None:

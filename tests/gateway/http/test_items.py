@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,6 +108,24 @@ def test_items_of_no_request_are_404(serving: HttpServing) -> None:
     """As everything else of it."""
     answer = serving.call("GET", "/v1/requests/000000000001/items")
     assert (answer.status, answer.json["code"]) == (404, "unknown")
+
+
+def test_commands_over_http_say_where_items_are(serving: HttpServing) -> None:
+    """The client over HTTP does not read them; its commands do not pass that over."""
+
+    def forebay(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "forebay.cli", words[0], "--url", serving.url, *words[1:]]
+        environment = serving.environment | {"FOREBAY_TOKEN": serving.token}
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=40, check=False
+        )
+
+    ran = forebay("run", "gated", "--gate", "none", "--until", "0")
+    assert (ran.returncode, ran.stdout) == (0, "returned\n"), ran.stderr
+    assert "GET /v1/requests/ID/items" in ran.stderr
+    items = forebay("items", "@last")
+    assert (items.returncode, items.stdout) == (2, "")
+    assert "GET /v1/requests/ID/items" in items.stderr
 
 
 def test_the_description_has_the_items(serving: HttpServing) -> None:
