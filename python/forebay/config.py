@@ -321,7 +321,7 @@ class ExecutorConfig:
     """Results above it become files, which do not pass through the database's log."""
 
     max_items: int = 1_000_000
-    """Items of one generator; a reader that comes back passes over a million in some 50 ms."""
+    """Items of one generator; a reader that comes back passes over a million in some 10 ms."""
 
     max_item_bytes: int = 4_000_000
     """Of one item, which the server copies for each reader: a millisecond of its only thread."""

@@ -35,6 +35,7 @@ MATRIX: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/v1/requests/{}/arguments"): READ,
     ("GET", "/v1/requests/{}/result"): READ,
     ("GET", "/v1/requests/{}/logs"): READ,
+    ("GET", "/v1/requests/{}/items"): READ,
     ("GET", "/v1/requests/{}/events"): READ,
     ("POST", "/v1/requests/{}/cancel"): SUBMIT,
     ("POST", "/v1/requests/{}/retry"): SUBMIT,

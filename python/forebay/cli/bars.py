@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
@@ -68,6 +69,18 @@ class BarDisplay(Display):
                     self._bars.update(task, told=self._told(told))
                 case "status":
                     self._bars.update(task, told=str(event.get("status")))
+
+    def result(self, print_it: Callable[[], None]) -> None:
+        """Have a piece of the result printed above the bars, which are drawn anew after it.
+
+        While they are drawn, rich takes what is written to stdout for itself.
+        """
+        with self._lock:
+            self._bars.stop()
+            try:
+                print_it()
+            finally:
+                self._bars.start()
 
     def __enter__(self) -> BarDisplay:
         self._bars.start()

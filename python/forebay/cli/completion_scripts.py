@@ -8,7 +8,9 @@ from typing import Final
 NAMES = frozenset({"run", "submit"})
 """Commands whose words are names of requests."""
 
-IDS = frozenset({"show", "why", "logs", "wait", "result", "cancel", "retry", "replay", "prune"})
+IDS = frozenset(
+    {"show", "why", "logs", "items", "wait", "result", "cancel", "retry", "replay", "prune"}
+)
 """Commands whose words are ids."""
 
 Tree = dict[str, tuple[str, list[str]]]

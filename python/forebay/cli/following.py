@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from forebay.cli.ending import report
 from forebay.cli.exit_codes import CANCELLED, INTERRUPTED, TERMINATED, TIMED_OUT, error_text
+from forebay.cli.items import ItemPrinter
 from forebay.cli.output import note
 from forebay.cli.session import tell
 from forebay.errors import DeadlineError, Error
@@ -44,9 +45,16 @@ def following(parser: Any) -> None:
     )
 
 
-def follow(request: Request, options: argparse.Namespace) -> int:
-    """Show a request's log and progress until it ends, then its result; its exit code."""
-    return watch([request], options, logs=True, ended=lambda one: report(one, options))
+def follow(request: Request, options: argparse.Namespace, *, gives_items: bool = False) -> int:
+    """Show a request's log and progress until it ends, then its result; its exit code.
+
+    Args:
+        request: what is followed.
+        options: of the command.
+        gives_items: print its items too, as they come.
+    """
+    items = ItemPrinter(request, options) if gives_items else None
+    return watch([request], options, logs=True, ended=lambda one: report(one, options), items=items)
 
 
 def watch(
@@ -55,6 +63,7 @@ def watch(
     *,
     logs: bool,
     ended: Callable[[Request], int],
+    items: ItemPrinter | None = None,
 ) -> int:
     """Wait for requests while their progress is shown.
 
@@ -63,6 +72,7 @@ def watch(
         options: of the command.
         logs: show their output too.
         ended: called for each in the order given; its exit code.
+        items: prints those of the request, all before its end.
 
     Returns:
         The first exit code that is not 0; 124, 130 or 143 if the waiting was stopped.
@@ -85,7 +95,11 @@ def watch(
         with shown:
             for thread in threads:
                 thread.start()
+            if items is not None:
+                items.start(shown)
             _Waiter(requests, getattr(options, "until", None)).join()
+            if items is not None:
+                items.join()
             until = time.monotonic() + LAST_WORDS_S
             for thread in threads:
                 thread.join(max(0.0, until - time.monotonic()))

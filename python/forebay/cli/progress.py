@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final
 
@@ -40,6 +41,12 @@ class Display:
     def event(self, id_: str, name: str, event: dict[str, Any]) -> None:
         """Show an event of a request."""
 
+    def result(self, print_it: Callable[[], None]) -> None:
+        """Have a piece of the result printed on stdout, where no line of a log is cut by it."""
+        with self._lock:
+            self._end_line()
+            print_it()
+
     def __enter__(self) -> Display:
         return self
 
@@ -57,6 +64,12 @@ class Display:
         if text:
             murmur(text, is_log=True)
             self._is_within_line = not text.endswith("\n")
+
+    def _end_line(self) -> None:
+        """End the line of a log; under the lock."""
+        if self._is_within_line:
+            murmur("\n")
+            self._is_within_line = False
 
     def _finish(self) -> None:
         """Show what has waited, and stop; under the lock."""
@@ -79,11 +92,6 @@ class JsonDisplay(Display):
 
     def _finish(self) -> None:
         self._end_line()  # an error in JSON may follow
-
-    def _end_line(self) -> None:
-        if self._is_within_line:
-            murmur("\n")
-            self._is_within_line = False
 
 
 class LineDisplay(Display):

@@ -28,6 +28,7 @@ class Call(NamedTuple):
     name: str
     arguments: dict[str, Any]
     submit: Submit
+    gives_items: bool
 
 
 def add_submission(
@@ -90,13 +91,17 @@ def submitting(parser: Any) -> None:
 
 def submit(
     client: Client, options: argparse.Namespace, name: str, own: Callable[[Any], None]
-) -> Request:
+) -> tuple[Request, bool]:
     """Submit the request of the command line, with arguments of the types that the server knows.
+
+    Returns:
+        The request, and whether it is a generator.
 
     The id, or the end that the command waits for, shows whether it was accepted.
     """
     call = _call(client, options, name, own)
-    return client.submit_nowait(call.name, arguments=call.arguments, options=call.submit)
+    sent = client.submit_nowait(call.name, arguments=call.arguments, options=call.submit)
+    return sent, call.gives_items
 
 
 def _help_wanted(parser: Parser, options: argparse.Namespace) -> bool:
@@ -207,7 +212,8 @@ def _call(
     parser.parse_args(rest, options)
     if (options.url, options.app) != asked:
         parser.error(WHOSE)
-    return Call(request["name"], take_arguments(options), _submit_of(client, options))
+    gives_items = request.get("items") is not None
+    return Call(request["name"], take_arguments(options), _submit_of(client, options), gives_items)
 
 
 def _submit_of(client: Client, options: argparse.Namespace) -> Submit:

@@ -242,3 +242,39 @@ fn a_file_that_is_damaged_or_foreign_is_an_error_once() {
         "a link"
     );
 }
+
+#[test]
+fn a_file_with_any_bytes_wrong_is_read_or_refused() {
+    let fixture = Fixture::new();
+    fixture.write(1, &numbered(1..40));
+    let whole = fs::read(fixture.items.path(ID)).expect("a file");
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = |below: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        usize::try_from(random % below as u64).expect("an index")
+    };
+    for _ in 0..400 {
+        let mut bytes = whole.clone();
+        for _ in 0..=next(4) {
+            let at = next(bytes.len());
+            bytes[at] = [0, 1, 0xff, bytes[at].wrapping_add(1)][next(4)];
+        }
+        bytes.truncate(bytes.len() - next(2) * next(whole.len()));
+        fixture.write_raw(&bytes);
+        let mut reader = ItemsReader::new(Some(1), next(50) as u64);
+        let mut looks = 0;
+        while let Ok(found) = reader.next(&fixture.items, ID) {
+            looks += 1;
+            assert!(looks < 100, "it ends");
+            match found {
+                NextItems::Piece(piece) => {
+                    assert!(piece.items.iter().all(|item| item.end <= piece.bytes.len()));
+                }
+                NextItems::Later => {}
+                NextItems::Nothing => break,
+            }
+        }
+    }
+}

@@ -35,6 +35,7 @@ COMMANDS: Final = {
         "forebay.cli.commands.why", "why a request waits, is slow or died, and what to do"
     ),
     "logs": Command("forebay.cli.commands.logs", "what a request wrote"),
+    "items": Command("forebay.cli.commands.store.items", "what a request has yielded"),
     "wait": Command("forebay.cli.commands.wait", "wait until requests have ended"),
     "result": Command("forebay.cli.commands.result", "print what a request returned"),
     "cancel": Command("forebay.cli.commands.cancel", "cancel requests"),

@@ -85,7 +85,14 @@ def listing(rows: list[dict[str, Any]], *, color: bool) -> str:
     """Requests as a table."""
     from forebay.executor._internal import why_of
 
-    head = ("id", "name", "status", "age", "ran", "peak", "why")
+    has_items = any(row.get("yielded") is not None for row in rows)
+    counts = ("items",) if has_items else ()
+    head = ("id", "name", "status", "age", "ran", "peak", *counts, "why")
+
+    def yielded(row: dict[str, Any]) -> tuple[Any, ...]:
+        count = row.get("yielded")
+        return ("-" if count is None else count,) if has_items else ()
+
     return table(
         head,
         [
@@ -96,6 +103,7 @@ def listing(rows: list[dict[str, Any]], *, color: bool) -> str:
                 duration(since(row.get("accepted_at"))),
                 duration(row.get("run_s")),
                 size(row.get("peak_bytes")),
+                *yielded(row),
                 why_of(row),
             )
             for row in rows

@@ -102,7 +102,9 @@ def _call(definition: Any, blob: Any, options: argparse.Namespace) -> int:
         # Its output is not the result, so it goes to stderr; a debugger uses both streams.
         with contextlib.nullcontext() if options.pdb else contextlib.redirect_stdout(sys.stderr):
             value = _decorated(definition)(**arguments)
-            if definition.is_async:
+            if definition.gives_items:
+                value = _items_of(value)
+            elif definition.is_async:
                 import asyncio
 
                 value = asyncio.run(value)
@@ -119,6 +121,18 @@ def _call(definition: Any, blob: Any, options: argparse.Namespace) -> int:
     else:
         say_value(value)
     return 0
+
+
+def _items_of(generator: Any) -> list[Any]:
+    """What a generator of either kind yields."""
+    if not hasattr(generator, "__aiter__"):
+        return list(generator)
+    import asyncio
+
+    async def read() -> list[Any]:
+        return [value async for value in generator]
+
+    return asyncio.run(read())
 
 
 def _decorated(definition: Any) -> Any:

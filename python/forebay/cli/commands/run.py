@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from forebay.cli.commands.store.items import ELSEWHERE
 from forebay.cli.following import follow, following
-from forebay.cli.session import session
+from forebay.cli.session import session, tell
 from forebay.cli.submission import add_submission, say_id, submit, submitting
 
 EXAMPLES = """\
@@ -26,7 +27,8 @@ def add(commands: Any) -> None:
         "run",
         own,
         run,
-        description="Run a request: its log and progress go to stderr, its result to stdout.",
+        description="Run a request: its log and progress go to stderr, its result to stdout, and"
+        " before that its items where it is a generator, an item a line.",
         examples=EXAMPLES,
     )
 
@@ -41,8 +43,11 @@ def own(parser: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Submit and follow; the exit code is that of the request."""
     with session(options, start=not options.no_start, waits=True) as client:
-        request = submit(client, options, "run", own)
+        request, gives_items = submit(client, options, "run", own)
         if options.leave:
             say_id(request, options)
             return 0
-        return follow(request, options)
+        if gives_items and client.is_remote:
+            tell(options, f"forebay: its items are not printed over HTTP: {ELSEWHERE}")
+            gives_items = False
+        return follow(request, options, gives_items=gives_items)

@@ -30,5 +30,6 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Submit, and print the id when the request is on disk."""
     with session(options, start=not options.no_start) as client:
-        say_id(submit(client, options, "submit", submitting), options)
+        request, _ = submit(client, options, "submit", submitting)
+        say_id(request, options)
     return 0

@@ -383,6 +383,11 @@ class Admin:
             **{key: it for key, it in self._why(row).items() if key in ("next", "decisions")},
         }
 
+    def _generators(self) -> set[str]:
+        """The names of requests that yield items."""
+        requests = self._house.manifest.get("requests", ())
+        return {it["name"] for it in requests if it.get("items") is not None}
+
     def _retention_s(self, name: str) -> float | None:
         """How long a request of that name is kept once it has ended."""
         requests = self._house.manifest.get("requests", ())
@@ -469,6 +474,11 @@ class Admin:
         """Rows as a client gets them; those that have not ended with their reason of now."""
         now = now_ms()
         told = {row["id"]: shown(row, now) for row in rows}
+        generators = self._generators()
+        for row in rows:
+            if row["name"] in generators:
+                found = self._rows.items(row["id"])
+                told[row["id"]]["yielded"] = 0 if found is None else found["count"]
         for row in unfinished(rows)[:REASONS_MAX]:
             why = self._dispatcher.why(row["id"])
             if why is not None:

@@ -314,6 +314,7 @@ def shown(row: Row, now_ms: int) -> Row:
         "run_s": None if began is None else _span_s(began, run_until),
         "peak_bytes": row["peak_bytes"],
         "result_bytes": row["result_bytes"],
+        "yielded": None,
         "failure": _json(row["failure"]),
         "reason": None,
     }

@@ -25,6 +25,7 @@ from forebay.executor.app.running import find_by, running_request
 from forebay.executor.wire.codec import decoder
 from forebay.executor.wire.ids import number_of
 from forebay.executor.worker import answers
+from forebay.executor.worker.async_items import run_async
 from forebay.executor.worker.attributed import (
     Attributed,
     Output,
@@ -297,7 +298,7 @@ class AsyncLoop(RunReporter):
         try:
             with _span(run, entry):
                 if entry.gives_items:
-                    await self._items.run_async(entry, (run.id, run.attempt), blob, context)
+                    await run_async(self._items, entry, (run.id, run.attempt), blob, context)
                     value = None
                 else:
                     value = entry.call(blob, context)

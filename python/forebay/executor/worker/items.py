@@ -8,7 +8,6 @@ taken back: what a reader may have seen stays.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -30,7 +29,8 @@ from forebay.executor.worker.forks import is_forked
 from forebay.executor.worker.kept import not_kept, open_new
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
+    import asyncio
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from forebay.executor.app.context import Context
     from forebay.executor.worker.entry import Call, Entry
@@ -43,9 +43,6 @@ Run = tuple[str, int]
 
 OPEN_MAX: Final = 256
 """Files that one worker keeps open; of further generators they are opened for each item."""
-
-TURN_S: Final = 0.001
-"""An asynchronous generator that does not wait lets others run after so long."""
 
 AGAIN_S: Final = 0.01
 """A record that the server has no room for is sent again after so long, on an event loop."""
@@ -79,7 +76,7 @@ class Items:
         """What runs a generator to its end, keeps its items and returns what it returns."""
 
         def call(blob: Any, context: Context | None) -> Any:
-            with self._open(entry, (id, attempt)) as kept:
+            with self.open(entry, (id, attempt)) as kept:
                 try:
                     result = _run(entry.call(blob, context), kept)
                 except Exception:
@@ -91,20 +88,14 @@ class Items:
 
         return call
 
-    async def run_async(self, entry: Entry, run: Run, blob: Any, context: Context | None) -> None:
-        """Run an asynchronous generator to its end, and keep its items."""
-        with self._open(entry, run, asyncio.get_running_loop()) as kept:
-            try:
-                await _run_async(entry.call(blob, context), kept)
-            except Exception:
-                with contextlib.suppress(Unkept):
-                    await asyncio.to_thread(kept.sync)
-                raise
-            await asyncio.to_thread(kept.sync)
-
-    def _open(
+    def open(
         self, entry: Entry, run: Run, loop: asyncio.AbstractEventLoop | None = None
     ) -> ItemsFile:
+        """The file of a run; on a loop it never waits for the server.
+
+        Raises:
+            ConfigError: the server keeps nothing. Unkept: it cannot be made.
+        """
         if self._directory is None:
             raise ConfigError(
                 f"{entry.definition.what} is a generator, and this server keeps nothing; run it"
@@ -174,15 +165,18 @@ class ItemsFile:
         parts = self.entry.encode(value, self._items.encode, verb="yielded")
         size = sum(map(len, parts))
         self._check(size)
+        parts.insert(0, LENGTH.pack(size))
+        end = self._end + LENGTH.size + size
         try:
-            with self._opened() as descriptor:
-                _write(descriptor, [LENGTH.pack(size), *parts], self._end)
-                count, end = self._count + 1, self._end + LENGTH.size + size
-                os.pwrite(descriptor, COUNTS.pack(count, end), COUNTS_AT)
+            if self._descriptor is not None:
+                self._append(self._descriptor, parts, end)
+            else:
+                with self._opened() as descriptor:
+                    self._append(descriptor, parts, end)
         except OSError as error:
             part = f"item {self._count + 1} of {megabytes(size)}"
             raise self._unkept(part, error) from error
-        self._count, self._end = count, end
+        self._count, self._end = self._count + 1, end
         self._tell()
 
     def sync(self) -> None:
@@ -237,6 +231,11 @@ class ItemsFile:
             return
         self._items.files_open += 1
         self._descriptor = descriptor
+
+    def _append(self, descriptor: int, parts: list[Any], end: int) -> None:
+        """Write an item, and then that it counts."""
+        _write(descriptor, parts, self._end)
+        os.pwrite(descriptor, COUNTS.pack(self._count + 1, end), COUNTS_AT)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:
@@ -315,23 +314,6 @@ def _run(generator: Generator[Any, None, Any], kept: ItemsFile) -> Any:
     except BaseException as error:
         try:
             generator.close()
-        except Exception as other:
-            error.add_note(f"and the generator raised {other!r} when it was closed")
-        raise
-
-
-async def _run_async(generator: AsyncGenerator[Any, None], kept: ItemsFile) -> None:
-    loop = asyncio.get_running_loop()
-    turn_until = loop.time() + TURN_S
-    try:
-        async for value in generator:
-            kept.add(value)
-            if loop.time() >= turn_until:
-                await asyncio.sleep(0)
-                turn_until = loop.time() + TURN_S
-    except BaseException as error:
-        try:
-            await generator.aclose()
         except Exception as other:
             error.add_note(f"and the generator raised {other!r} when it was closed")
         raise

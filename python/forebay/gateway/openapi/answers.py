@@ -103,6 +103,7 @@ _REQUEST: Final = {
     "run_s": _or_null(_NUMBER),
     "peak_bytes": _or_null(_WHOLE),
     "result_bytes": _or_null(_WHOLE),
+    "yielded": _or_null(_WHOLE),
     "failure": _or_null(_ANY_MAP),
     "reason": _or_null(_TEXT),
 }
@@ -202,12 +203,13 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "options": _ANY_MAP,
             "parent": _or_null(_ID),
             "traceparent": _or_null(_TEXT),
+            "items": _or_null(_map({"epoch": _WHOLE, "count": _WHOLE, "bytes": _WHOLE})),
             "retention_s": _or_null(_NUMBER),
             "runs": _list(_ANY_MAP),
             "next": _or_null(_TEXT),
             "decisions": _WHY["decisions"],
         },
-        _OPTIONAL | {"next", "decisions", "parent", "retention_s", "traceparent"},
+        _OPTIONAL | {"next", "decisions", "items", "parent", "retention_s", "traceparent"},
     ),
     "ForebayWhy": _map(_WHY),
     "ForebayArguments": _map(

@@ -30,6 +30,7 @@ from forebay.gateway.openapi.parameters import OPTIONS
 __all__ = ["SHARED", "submission"]
 
 EVENTS: Final = "text/event-stream"
+LINES: Final = "application/x-ndjson"
 PAGE_MAX: Final = 1000
 
 _OF_ID: Final = (404, 422)
@@ -42,6 +43,7 @@ _LINKED: Final = (
     "why_request",
     "get_arguments",
     "get_logs",
+    "get_items",
     "cancel_request",
     "retry_request",
 )
@@ -226,6 +228,22 @@ SHARED: Final = (
         parameters=(
             query("offset", {"type": "integer", "minimum": 0}, "the first byte"),
             _FOLLOWED[0],
+        ),
+        problems=(406,),
+    ),
+    _of_request(
+        "/items",
+        "get_items",
+        "What it has yielded, where it is a generator",
+        text_answer("items, an object a line", LINES, EVENTS),
+        parameters=(
+            query("after", {"type": "integer", "minimum": 0}, "the number of the last one had"),
+            query("epoch", {"type": "integer", "minimum": 1}, "whose number that is"),
+            in_header(
+                "Last-Event-ID",
+                {"type": "string", "examples": ["1-57"]},
+                "epoch and number of the last one had",
+            ),
         ),
         problems=(406,),
     ),

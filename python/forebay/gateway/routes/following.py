@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from forebay.gateway.asgi.context import Context
     from forebay.gateway.http.exchange import Exchange
 
-__all__ = ["events", "feed", "logs"]
+__all__ = ["events", "feed", "logs", "serve_stream", "stream_of", "wants_events"]
 
 OFFSET_MAX: Final = 2**63 - 1
 REFUSAL_S: Final = 0.2
@@ -38,28 +38,28 @@ async def logs(context: Context, exchange: Exchange) -> None:
     query = exchange.query()
     offset = number_of(query, "offset", 0, OFFSET_MAX) or 0
     await context.server.ask("status", id_)  # of one that does not exist there would be no output
-    if not _wants_events(exchange):
+    if not wants_events(exchange):
         await _text(context, exchange, id_, offset)
         return
     last = _last_event_id(exchange)
-    stream = _stream(exchange)
-    await _serve(context, exchange, stream, _log_events(context, stream, id_, last or offset))
+    stream = stream_of(exchange)
+    await serve_stream(context, exchange, stream, _log_events(context, stream, id_, last or offset))
 
 
 async def events(context: Context, exchange: Exchange) -> None:
     """`GET /v1/requests/{id}/events`: its changes, until it has ended."""
     id_ = await context.server.resolve(exchange.part)
-    stream = _stream(exchange)
+    stream = stream_of(exchange)
     last = _last_event_id(exchange)
-    await _serve(context, exchange, stream, _events(context, stream, "events", id_, last))
+    await serve_stream(context, exchange, stream, _events(context, stream, "events", id_, last))
 
 
 async def feed(context: Context, exchange: Exchange) -> None:
     """`GET /v1/events`: what happens to all requests; the query is the filter of the feed."""
     wanted = await _filter_of(context, exchange)
-    stream = _stream(exchange)
+    stream = stream_of(exchange)
     call = ("feed", wanted, _last_event_id(exchange))
-    await _serve(context, exchange, stream, _events(context, stream, *call))
+    await serve_stream(context, exchange, stream, _events(context, stream, *call))
 
 
 async def _filter_of(context: Context, exchange: Exchange) -> dict[str, Any]:
@@ -162,9 +162,10 @@ def _number_of(event: dict[str, Any], item: Any) -> str | None:
     return None if number is None else str(number)
 
 
-async def _serve(
+async def serve_stream(
     context: Context, exchange: Exchange, stream: EventStream, work: Coroutine[Any, Any, None]
 ) -> None:
+    """Answer with a stream, until `work` ends; a HEAD with its head."""
     if exchange.method == "HEAD":
         work.close()
         await exchange.answer(200, b"", [(b"content-type", b"text/event-stream; charset=utf-8")])
@@ -172,11 +173,13 @@ async def _serve(
     await context.streams.serve(exchange, stream, work)
 
 
-def _stream(exchange: Exchange) -> EventStream:
+def stream_of(exchange: Exchange) -> EventStream:
+    """The stream that answers a request."""
     return EventStream(exchange, exchange.holder)
 
 
-def _wants_events(exchange: Exchange) -> bool:
+def wants_events(exchange: Exchange) -> bool:
+    """Whether a client asks for server-sent events."""
     return "text/event-stream" in (exchange.header(b"accept") or "")
 
 

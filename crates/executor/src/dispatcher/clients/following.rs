@@ -47,6 +47,8 @@ pub struct Following {
     waits_to_tell: bool,
     /// Streams with more than a turn's worth.
     again: Vec<StreamKey>,
+    /// Streams that wait until their clients have taken what was written to them.
+    blocked: Vec<StreamKey>,
 }
 
 impl Following {
@@ -78,6 +80,22 @@ impl Following {
         for key in std::mem::take(&mut self.again) {
             self.pump(connections, feed, key);
         }
+    }
+
+    /// After a flush: continue the streams in the next turn whose clients have room again. The epoll reports that only
+    /// where something was left to write.
+    pub fn unblock(&mut self, connections: &Connections) {
+        let again = &mut self.again;
+        self.blocked.retain(|key| {
+            let Some(connection) = connections.connection(key.0) else {
+                return false;
+            };
+            if let Ok(StreamReadiness::Ready) = connection.readiness(key.1) {
+                again.push(*key);
+                return false;
+            }
+            connection.outbox_bytes() > 0 // else it waits for credit, which comes by itself
+        });
     }
 
     /// Continue the readers of the feed, if something was appended and that is due.
@@ -362,9 +380,15 @@ impl Following {
         key: StreamKey,
     ) -> Option<bool> {
         let (client, call) = key;
-        match connections.connection(client)?.readiness(call) {
+        let connection = connections.connection(client)?;
+        match connection.readiness(call) {
             Ok(StreamReadiness::Ready) => {}
-            Ok(StreamReadiness::Waiting) => return None,
+            Ok(StreamReadiness::Waiting) => {
+                if connection.outbox_bytes() > 0 && !self.blocked.contains(&key) {
+                    self.blocked.push(key);
+                }
+                return None;
+            }
             Ok(StreamReadiness::Cancelled | StreamReadiness::Expired) | Err(_) => {
                 self.leave(connections, feed, key);
                 return None;

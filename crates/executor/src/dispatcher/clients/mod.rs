@@ -226,6 +226,7 @@ impl Clients {
         for key in self.connections.flush(&cx.poll) {
             self.left(cx, commits, key);
         }
+        self.following.unblock(&self.connections);
         for key in self.connections.take_awaiting_fetch() {
             self.fetch_more(commits, key);
         }
