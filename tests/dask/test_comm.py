@@ -7,6 +7,7 @@ import contextlib
 import gc
 import logging
 import socket
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,63 @@ def test_closing_ends_a_read_that_waits(run: Run, address: str) -> None:
             with pytest.raises(CommClosedError):
                 await reading
             await ours.close()
+
+    run(main())
+
+
+def test_a_message_that_is_written_is_let_go_of_as_it_leaves(run: Run, address: str) -> None:
+    """A scheduler that answers with a gigabyte does not hold it until the last byte has left."""
+
+    async def main() -> None:
+        async with pair(address) as (ours, theirs):
+            arrays = [np.ones(1 << 20) for _ in range(8)]
+            references = [weakref.ref(array) for array in arrays]
+            message = {"x": [to_serialize(array) for array in arrays]}
+            del arrays
+            await ours.write(message)
+            del message
+            assert alive(references) >= 7  # most of it has not left yet
+            await until(lambda: alive(references) <= 4)
+            assert theirs._connection.metrics()["received_messages"] == 1  # Dask's handshake
+            await theirs.read()
+            assert not alive(references)
+
+    def alive(references: list[Any]) -> int:
+        return sum(reference() is not None for reference in references)
+
+    run(main())
+
+
+def test_closing_waits_for_what_was_written(run: Run, address: str) -> None:
+    """An answer of many megabytes is not cut off by the close that follows it."""
+
+    async def main() -> None:
+        async with pair(address) as (ours, theirs):
+            array = np.arange(1 << 22)
+            for _ in range(2):  # without being read, one is received
+                await ours.write({"x": to_serialize(array)})
+            closing = asyncio.create_task(ours.close())
+            await asyncio.sleep(0.2)
+            assert not closing.done()
+            for _ in range(2):
+                assert np.array_equal((await theirs.read())["x"], array)
+            await closing
+
+    run(main())
+
+
+def test_closing_gives_up_a_peer_that_takes_nothing(
+    run: Run, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that is stopped does not keep its scheduler from ending."""
+    monkeypatch.setattr("forebay.dask._comm.CLOSE_TIMEOUT_S", 0.1)
+
+    async def main() -> None:
+        async with pair(address) as (ours, _):
+            for _ in range(2):  # without being read, one is received
+                await ours.write({"x": to_serialize(np.ones(1 << 20))})
+            await asyncio.wait_for(ours.close(), TIMEOUT_S)
+            assert ours.closed()
 
     run(main())
 
