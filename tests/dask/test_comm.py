@@ -24,6 +24,7 @@ from distributed.protocol.serialize import ToPickle
 
 from forebay.dask import Backend, UnixBackend
 from forebay.transport import listen as listen_for_messages
+from forebay.transport import process_metrics, set_process_limits
 from tests.loops import Run
 from tests.other_user import as_nobody, needs_root
 
@@ -370,7 +371,7 @@ def test_stopping_closes_who_is_not_met_and_leaves_who_is(run: Run, impatient: N
         comm = await connect(listener.contact_address)
         theirs = await accepted.get()
         reader, writer = await asyncio.open_connection(*listener.get_host_port())
-        await reader.readexactly(1)  # it is accepted, and says nothing
+        await until(lambda: bool(listener._meeting))  # it is accepted, and says nothing
         listener.stop()
         with contextlib.suppress(ConnectionResetError):
             await reader.read()
@@ -425,6 +426,40 @@ def test_a_unix_listener_leaves_nothing_behind(run: Run, tmp_path: Path) -> None
     run(main())
     assert not left[0].exists()
     assert not list((tmp_path / "own").iterdir())
+
+
+@pytest.fixture
+def two_connections() -> Iterator[None]:
+    """Have the process take no more than two."""
+    before = process_metrics()["max_connections"]
+    set_process_limits(max_connections=2)
+    yield
+    set_process_limits(max_connections=before)
+
+
+def test_the_limit_of_connections_is_told_once(
+    run: Run, two_connections: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An operator whose clients time out reads which limit to raise, in Dask's own log."""
+
+    async def main() -> None:
+        accepted: asyncio.Queue[Any] = asyncio.Queue()
+        async with listen(ADDRESSES["forebay"], accepted.put) as listener:
+            ours = await connect(listener.contact_address)
+            theirs = await accepted.get()
+            for _ in range(2):
+                with pytest.raises(OSError, match="Timed out"):
+                    await connect(listener.contact_address, timeout=0.3)
+            [record] = [one for one in caplog.records if one.levelno == logging.WARNING]
+            assert record.name == "distributed.comm.forebay"
+            assert "this process may have 2; peers wait until one ends" in record.getMessage()
+            ours.abort()
+            theirs.abort()
+            again = await connect(listener.contact_address)
+            again.abort()
+            (await accepted.get()).abort()
+
+    run(main())
 
 
 def test_nobody_at_a_unix_path_is_an_error_in_time(run: Run, tmp_path: Path) -> None:

@@ -41,8 +41,11 @@ def handshake_timeout() -> float:
 class Comm(core.Comm):
     """An established comm. `distributed.comm.Comm` says what each method does.
 
-    A message is serialized by `distributed.protocol` alone; `write` returns when the sender may
-    change its buffers and at most 512 KiB are queued.
+    A message is serialized by `distributed.protocol` alone.
+    `write` waits until the message before it has left, but for 512 KiB, and does not wait for its
+    own: the buffers of that are read until they have left, each is let go of then, and they must
+    not change before, as with Dask's own comms. A caller that drops a message once it is written,
+    as servers do with answers, does not hold it while it is sent; and one comm queues one message.
     Whatever interrupts a read or a write, cancellation included, closes the comm: a late
     answer could be taken for the next one.
 
