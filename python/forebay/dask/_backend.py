@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from distributed.comm import core
 from distributed.comm.addressing import parse_host_port, unparse_host_port
 from distributed.comm.registry import Backend as DaskBackend
 from distributed.utils import ensure_ip, get_ip
@@ -23,7 +24,7 @@ class Backend(DaskBackend):
     _connector_class: ClassVar[type[TCPConnector]] = TCPConnector
     _listener_class: ClassVar[type[Listener]] = Listener
 
-    def get_connector(self) -> TCPConnector:
+    def get_connector(self) -> core.Connector:
         return self._connector_class()
 
     def get_listener(
