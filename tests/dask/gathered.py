@@ -14,7 +14,8 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 COUNT = 16
-BYTES = 32 << 20
+BYTES = 32_000_000
+"""Of one block; so short that the C library's allocator keeps freed ones for the next."""
 
 
 def resident(field: str) -> int:
