@@ -7,6 +7,7 @@ import contextlib
 import gc
 import logging
 import socket
+import struct
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -381,6 +382,30 @@ def test_stopping_closes_who_is_not_met_and_leaves_who_is(run: Run, impatient: N
         comm.abort()
         theirs.abort()
         listener.stop()
+
+    run(main())
+
+
+def test_a_peer_that_is_gone_before_it_is_met_takes_no_descriptor_with_it(run: Run) -> None:
+    """A probe that connects and resets closes its own connection, and not that of another peer."""
+
+    async def main() -> None:
+        accepted: asyncio.Queue[Any] = asyncio.Queue()
+        async with listen(ADDRESSES["forebay"], accepted.put) as listener:
+            where = listener.get_host_port()
+            for _ in range(20):
+                probe = socket.create_connection(where)
+                reset = struct.pack("ii", 1, 0)
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+                probe.close()
+            comm = await connect(listener.contact_address)
+            theirs = await accepted.get()
+            await asyncio.sleep(0.05)
+            gc.collect()
+            await comm.write("x")
+            assert await theirs.read() == "x"
+            comm.abort()
+            theirs.abort()
 
     run(main())
 

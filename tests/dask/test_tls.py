@@ -125,16 +125,17 @@ def test_arguments_of_a_security_of_dask_alone_are_refused_with_what_to_give(
     asyncio.run(main())
 
 
-def test_a_scheme_with_tls_without_certificates_does_not_start() -> None:
+def test_tls_without_certificates_does_not_start() -> None:
     """A cluster that was to be encrypted never starts otherwise."""
 
-    async def main() -> None:
-        scheduler = distributed.Scheduler(protocol="forebay+tls", host="127.0.0.1", dashboard=False)
-        with pytest.raises(RuntimeError, match="failed to start") as caught:
-            await scheduler
-        assert "needs the files of certificates" in str(caught.value.__cause__)
+    class Server:
+        security = distributed.Security()
 
-    asyncio.run(main())
+        def handle(self, comm: Any) -> None: ...
+
+    arguments = Server.security.get_listen_args("scheduler")
+    with pytest.raises(TypeError, match="needs the files of certificates"):
+        listen(ADDRESS, Server().handle, **arguments)
 
 
 class Noting(SchedulerPlugin):
@@ -164,13 +165,18 @@ def test_with_a_security_of_dask_each_role_shows_its_own_certificate(folder: Pat
     }
     security = distributed.Security(tls_ca_file=str(folder / "tls-ca-cert.pem"), **paths)
     noting = Noting()
-    options = {"security": security, "protocol": "forebay+tls", "host": "127.0.0.1"}
+    options = {
+        "security": security,
+        "protocol": "forebay+tls",
+        "host": "127.0.0.1",
+        "dashboard_address": ":0",
+    }
 
     async def main() -> None:
         async with (
             asyncio.timeout(TIMEOUT_S),
-            distributed.Scheduler(dashboard=False, plugins=[noting], **options) as scheduler,
-            distributed.Worker(scheduler.address, dashboard=False, nthreads=1, **options),
+            distributed.Scheduler(plugins=[noting], **options) as scheduler,
+            distributed.Worker(scheduler.address, nthreads=1, **options),
             distributed.Client(scheduler.address, security=security, asynchronous=True) as client,
         ):
             assert await client.submit(sum, [1, 2]) == 3

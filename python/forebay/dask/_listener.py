@@ -198,9 +198,13 @@ class Listener(BaseListener, RequireEncryptionMixin):
         """The comm of an accepted connection; None if that came to nothing."""
         try:
             connected = socket.socket(fileno=descriptor)
+        except OSError:
+            os.close(descriptor)
+            return None
+        try:
             local, peer = (self._prefix + name for name in self._names(connected))
         except OSError:  # it is gone already
-            os.close(descriptor)
+            connected.close()
             return None
         task = asyncio.current_task()
         assert task is not None
