@@ -21,7 +21,7 @@ LOOPBACK = "127.0.0.1"
 class Backend(DaskBackend):
     """Comms over TCP: addresses `forebay://host:port`."""
 
-    _connector_class: ClassVar[type[TCPConnector]] = TCPConnector
+    _connector_class: ClassVar[type[core.Connector]] = TCPConnector
     _listener_class: ClassVar[type[Listener]] = Listener
 
     def get_connector(self) -> core.Connector:

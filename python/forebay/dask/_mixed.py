@@ -239,10 +239,8 @@ class TLSListener(Listener):
 class TCPBackend(OurBackend):
     """tcp://, for peers of both kinds."""
 
+    _connector_class = TCPConnector
     _listener_class = TCPListener
-
-    def get_connector(self) -> TCPConnector:
-        return TCPConnector()
 
 
 class TLSBackend(OurBackend):
