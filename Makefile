@@ -19,6 +19,10 @@ BENCH_PACKAGES := fio openssl postgresql redis-server wrk
 # What the guest of test-verbs needs: tools to build its kernel, and the library with its Soft-RoCE provider.
 VERBS_PACKAGES := bc xz-utils iproute2 libibverbs1 ibverbs-providers
 
+# distributed's sources, whose wheels come without tests; of the release that the group "test" installs.
+DISTRIBUTED := $(or $(FOREBAY_DISTRIBUTED_TESTS),target/distributed)
+DISTRIBUTED_RELEASE := 2026.8.0
+
 # Most tests wait for other processes, or for time, more than they compute.
 TEST_PROCESSES := 2
 
@@ -57,7 +61,7 @@ LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy a
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test lint soak chaos fuzz planted mutants coverage sanitize bench-setup bench node originals scenes wheel picture clean
-.PHONY: test-packages test-rust test-python test-verbs test-verbs-if-built test-libraries lint-setup $(LINTS)
+.PHONY: test-packages test-rust test-python test-slow test-verbs test-verbs-if-built test-libraries lint-setup $(LINTS)
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -77,6 +81,10 @@ test-verbs:  ## RDMA verbs over Soft-RoCE, and limits, in User-Mode Linux (build
 	@bash tools/debian_packages.sh $(VERBS_PACKAGES)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	@CARGO='$(CARGO)' PYTHON='$(BIN)/python' bash tools/verbs/test.sh always
+
+test-slow:  ## distributed's whole suite over our comms, in spawned processes too (two hours; clones it once)
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test $(DISTRIBUTED)/conftest.py
+	$(BIN)/python -m tests.dask.suite $(DISTRIBUTED) $(SUITE_OPTIONS)
 
 test-libraries:  ## pandas, polars, tensorflow and ten more in templates (installs 3 GB of them once)
 	@$(SETUP) $(STAMPS)/package $(LIBRARIES_VENV)/installed
@@ -271,6 +279,11 @@ $(OPENAPI_VENV)/installed: pyproject.toml | $(STAMPS)/group-build
 	@$(OPENAPI_VENV)/bin/python -m pip --disable-pip-version-check install --quiet 'pip>=25.1'
 	@$(OPENAPI_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --group openapi
 	@touch $@
+
+target/distributed/conftest.py:
+	@echo "==> the sources of distributed $(DISTRIBUTED_RELEASE)"
+	@rm -rf target/distributed
+	@git clone --quiet --depth 1 --branch $(DISTRIBUTED_RELEASE) https://github.com/dask/distributed target/distributed
 
 # The packages' metadata and path files that point at their sources; cargo finds nothing to do.
 $(STAMPS)/package: pyproject.toml clients/python/pyproject.toml README.md $(STAMPS)/extension | $(STAMPS)/group-demo

@@ -21,6 +21,7 @@ from benchmarks.runner import adopt_orphans
 
 SYSTEMS = {
     "blockio": "benchmarks.blockio.claims",
+    "engine": "benchmarks.engine.claims",
     "executor": "benchmarks.executor.claims",
     "gateway": "benchmarks.gateway.claims",
     "pool": "benchmarks.pool.claims",

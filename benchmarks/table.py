@@ -14,7 +14,7 @@ RATES_HEAD = (
     *("hog kept", "rounds"),
 )
 
-FURTHER = ("fsync_p50", "no-op/queued_bytes", "interpreters")
+FURTHER = ("fsync_p50", "no-op/queued_bytes", "interpreters", "interval_default", "interval_none")
 
 
 def aligned(head: tuple[str, ...], lines: Iterable[tuple[str, ...]]) -> str:

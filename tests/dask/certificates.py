@@ -6,6 +6,7 @@ Theirs are of X.509 version 1; rustls takes version 3.
 from __future__ import annotations
 
 import datetime
+import subprocess
 from pathlib import Path
 
 from cryptography import x509
@@ -39,6 +40,54 @@ def sign_like_theirs(folder: Path) -> None:
     unknown = _certificate(SUBJECT, alone, SUBJECT, alone, ca=False)
     (folder / "tls-self-signed-cert.pem").write_bytes(unknown)
     (folder / "tls-self-signed-key.pem").write_bytes(_pem(alone))
+
+
+def sign_for(folder: Path, *names: str) -> None:
+    """Write a CA, and a certificate and key for each name, with that as its common name."""
+    authority = ec.generate_private_key(ec.SECP256R1())
+    (folder / "tls-ca-cert.pem").write_bytes(
+        _certificate(AUTHORITY, authority, AUTHORITY, authority, ca=True)
+    )
+    for name in names:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        cert = _certificate(subject, key, AUTHORITY, authority, ca=False)
+        (folder / f"{name}-cert.pem").write_bytes(cert)
+        (folder / f"{name}-key.pem").write_bytes(_pem(key))
+
+
+def sign_version_1(folder: Path) -> None:
+    """Write what `sign_like_theirs` does, as far as `files` names it, of X.509 version 1."""
+    for name, subject in (("tls-ca", "an authority"), ("tls", "localhost")):
+        _openssl(
+            folder,
+            *("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
+            *("-subj", f"/CN={subject}", "-keyout", f"{name}-key.pem", "-out", f"{name}.csr"),
+        )
+    sign = ("x509", "-req", "-days", "1", "-set_serial", "1")
+    _openssl(
+        folder,
+        *(*sign, "-in", "tls-ca.csr", "-signkey", "tls-ca-key.pem", "-out", "tls-ca-cert.pem"),
+    )
+    _openssl(
+        folder,
+        *(*sign, "-in", "tls.csr", "-CA", "tls-ca-cert.pem", "-CAkey", "tls-ca-key.pem"),
+        *("-out", "tls-cert.pem"),
+    )
+
+
+def _openssl(folder: Path, *arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def files(folder: Path, name: str = "tls") -> dict[str, str]:
+    """Arguments of a `Security`: one certificate for all roles."""
+    roles = {
+        f"tls_{role}_{kind}": str(folder / f"{name}-{kind}.pem")
+        for role in ("client", "scheduler", "worker")
+        for kind in ("cert", "key")
+    }
+    return {"tls_ca_file": str(folder / "tls-ca-cert.pem"), **roles}
 
 
 def _certificate(

@@ -32,8 +32,12 @@ def reason_not_to_run() -> str | None:
     )
 
 
-def lay_out(folder: Path) -> Path:
+def lay_out(folder: Path, source: Path = COPY) -> Path:
     """Make a tree like a checkout's in an empty folder.
+
+    Args:
+        folder: empty.
+        source: where the tests are: the copy, or a checkout.
 
     Returns:
         The folder, which goes on the path before everything else.
@@ -41,19 +45,35 @@ def lay_out(folder: Path) -> Path:
     found = importlib.util.find_spec("distributed")
     assert found is not None
     assert found.origin is not None
-    installed = Path(found.origin).parent
-    for package in ("distributed", "distributed/comm"):
-        (folder / package).mkdir()
-        for entry in (installed.parent / package).iterdir():
-            if entry.name not in ("comm", "tests", "__pycache__"):
+    site = Path(found.origin).parents[1]
+    tests = [path for path in source.rglob("*") if path.is_file() and _is_test(path, source)]
+    packages = {Path("distributed")}
+    for path in tests:
+        packages.update(path.relative_to(source).parents)
+    for package in sorted(packages):
+        if package.parts[:1] != ("distributed",):
+            continue
+        (folder / package).mkdir(exist_ok=True)
+        for entry in (site / package).glob("*"):
+            if entry.name not in ("tests", "__pycache__") and package / entry.name not in packages:
                 (folder / package / entry.name).symlink_to(entry)
-    for copied in COPY.rglob("*"):
-        if copied.is_file() and "__pycache__" not in copied.parts:
-            target = folder / copied.relative_to(COPY)
-            target.parent.mkdir(exist_ok=True)
-            target.symlink_to(copied)
+    for path in tests:
+        target = folder / path.relative_to(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
+        target.symlink_to(path)
     sign_like_theirs(folder / "distributed/tests")
     return folder
+
+
+def _is_test(path: Path, source: Path) -> bool:
+    """Whether a file of a checkout belongs to its tests, rather than to the package."""
+    parts = path.relative_to(source).parts
+    if "__pycache__" in parts:
+        return False
+    return parts[0] in ("conftest.py", "pyproject.toml") or (
+        parts[0] == "distributed" and "tests" in parts
+    )
 
 
 def modified() -> list[str]:

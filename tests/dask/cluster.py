@@ -6,14 +6,17 @@ Its workers are processes under nannies; it says "right" once every answer was.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import dask.array as da
 import dask.bag as db
+import distributed
 import numpy as np
 from distributed import Client, LocalCluster
 
 from forebay.dask import Security
+from tests.dask.certificates import files
 
 WORKERS = 2
 SIDE = 1_200
@@ -46,22 +49,22 @@ def between_workers(client: Client) -> None:
     assert np.array_equal(used.result(), np.arange(3_000_000)[::-1])
 
 
-def secured(folder: str) -> dict[str, Any]:
-    """Certificates from a folder, or temporary ones where it is called so."""
-    if folder == "temporary":
-        return {"security": Security.temporary()}
-    files = {
-        f"tls_{role}_{kind}": f"{folder}/tls-{kind}.pem"
-        for role in ("client", "scheduler", "worker")
-        for kind in ("cert", "key")
-    }
-    security = Security(tls_ca_file=f"{folder}/tls-ca-cert.pem", require_encryption=True, **files)
+def secured(kind: str) -> dict[str, Any]:
+    """A security of each kind that Dask takes; certificates are those of this folder."""
+    paths = files(Path())
+    security = {
+        "ours": lambda: Security(require_encryption=True, **paths),
+        "our temporary": Security.temporary,
+        "dask's": lambda: distributed.Security(require_encryption=True, **paths),
+        "dask's temporary": distributed.Security.temporary,
+        "True": lambda: True,
+    }[kind]()
     return {"security": security}
 
 
-def main(scheme: str, certificates: str | None = None) -> None:
+def main(scheme: str, security: str | None = None) -> None:
     """Do all of it."""
-    options = secured(certificates) if certificates else {}
+    options = secured(security) if security else {}
     with (
         LocalCluster(
             n_workers=WORKERS,

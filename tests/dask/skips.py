@@ -30,6 +30,10 @@ SKIPS = {
 """Names of tests, with their parameters or without, and the reason."""
 
 
+DIFFERENCES: dict[str, str] = {}
+"""Tests of the whole suite that fail over ours alone, below `distributed`, and why; see `suite`."""
+
+
 def listed(name: str) -> str | None:
     """The row for a test as pytest calls it; None for one that is to run.
 

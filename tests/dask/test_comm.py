@@ -7,6 +7,8 @@ import contextlib
 import gc
 import logging
 import socket
+import struct
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from distributed.protocol.serialize import ToPickle
 
 from forebay.dask import Backend, UnixBackend
 from forebay.transport import listen as listen_for_messages
+from forebay.transport import process_metrics, set_process_limits
 from tests.loops import Run
 from tests.other_user import as_nobody, needs_root
 
@@ -154,6 +157,63 @@ def test_closing_ends_a_read_that_waits(run: Run, address: str) -> None:
             with pytest.raises(CommClosedError):
                 await reading
             await ours.close()
+
+    run(main())
+
+
+def test_a_message_that_is_written_is_let_go_of_as_it_leaves(run: Run, address: str) -> None:
+    """A scheduler that answers with a gigabyte does not hold it until the last byte has left."""
+
+    async def main() -> None:
+        async with pair(address) as (ours, theirs):
+            arrays = [np.ones(1 << 20) for _ in range(8)]
+            references = [weakref.ref(array) for array in arrays]
+            message = {"x": [to_serialize(array) for array in arrays]}
+            del arrays
+            await ours.write(message)
+            del message
+            assert alive(references) >= 7  # most of it has not left yet
+            await until(lambda: alive(references) <= 4)
+            assert theirs._connection.metrics()["received_messages"] == 1  # Dask's handshake
+            await theirs.read()
+            assert not alive(references)
+
+    def alive(references: list[Any]) -> int:
+        return sum(reference() is not None for reference in references)
+
+    run(main())
+
+
+def test_closing_waits_for_what_was_written(run: Run, address: str) -> None:
+    """An answer of many megabytes is not cut off by the close that follows it."""
+
+    async def main() -> None:
+        async with pair(address) as (ours, theirs):
+            array = np.arange(1 << 22)
+            for _ in range(2):  # without being read, one is received
+                await ours.write({"x": to_serialize(array)})
+            closing = asyncio.create_task(ours.close())
+            await asyncio.sleep(0.2)
+            assert not closing.done()
+            for _ in range(2):
+                assert np.array_equal((await theirs.read())["x"], array)
+            await closing
+
+    run(main())
+
+
+def test_closing_gives_up_a_peer_that_takes_nothing(
+    run: Run, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that is stopped does not keep its scheduler from ending."""
+    monkeypatch.setattr("forebay.dask._comm.CLOSE_TIMEOUT_S", 0.1)
+
+    async def main() -> None:
+        async with pair(address) as (ours, _):
+            for _ in range(2):  # without being read, one is received
+                await ours.write({"x": to_serialize(np.ones(1 << 20))})
+            await asyncio.wait_for(ours.close(), TIMEOUT_S)
+            assert ours.closed()
 
     run(main())
 
@@ -312,7 +372,7 @@ def test_stopping_closes_who_is_not_met_and_leaves_who_is(run: Run, impatient: N
         comm = await connect(listener.contact_address)
         theirs = await accepted.get()
         reader, writer = await asyncio.open_connection(*listener.get_host_port())
-        await reader.readexactly(1)  # it is accepted, and says nothing
+        await until(lambda: bool(listener._meeting))  # it is accepted, and says nothing
         listener.stop()
         with contextlib.suppress(ConnectionResetError):
             await reader.read()
@@ -322,6 +382,30 @@ def test_stopping_closes_who_is_not_met_and_leaves_who_is(run: Run, impatient: N
         comm.abort()
         theirs.abort()
         listener.stop()
+
+    run(main())
+
+
+def test_a_peer_that_is_gone_before_it_is_met_takes_no_descriptor_with_it(run: Run) -> None:
+    """A probe that connects and resets closes its own connection, and not that of another peer."""
+
+    async def main() -> None:
+        accepted: asyncio.Queue[Any] = asyncio.Queue()
+        async with listen(ADDRESSES["forebay"], accepted.put) as listener:
+            where = listener.get_host_port()
+            for _ in range(20):
+                probe = socket.create_connection(where)
+                reset = struct.pack("ii", 1, 0)
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+                probe.close()
+            comm = await connect(listener.contact_address)
+            theirs = await accepted.get()
+            await asyncio.sleep(0.05)
+            gc.collect()
+            await comm.write("x")
+            assert await theirs.read() == "x"
+            comm.abort()
+            theirs.abort()
 
     run(main())
 
@@ -367,6 +451,40 @@ def test_a_unix_listener_leaves_nothing_behind(run: Run, tmp_path: Path) -> None
     run(main())
     assert not left[0].exists()
     assert not list((tmp_path / "own").iterdir())
+
+
+@pytest.fixture
+def two_connections() -> Iterator[None]:
+    """Have the process take no more than two."""
+    before = process_metrics()["max_connections"]
+    set_process_limits(max_connections=2)
+    yield
+    set_process_limits(max_connections=before)
+
+
+def test_the_limit_of_connections_is_told_once(
+    run: Run, two_connections: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An operator whose clients time out reads which limit to raise, in Dask's own log."""
+
+    async def main() -> None:
+        accepted: asyncio.Queue[Any] = asyncio.Queue()
+        async with listen(ADDRESSES["forebay"], accepted.put) as listener:
+            ours = await connect(listener.contact_address)
+            theirs = await accepted.get()
+            for _ in range(2):
+                with pytest.raises(OSError, match="Timed out"):
+                    await connect(listener.contact_address, timeout=0.3)
+            [record] = [one for one in caplog.records if one.levelno == logging.WARNING]
+            assert record.name == "distributed.comm.forebay"
+            assert "this process may have 2; peers wait until one ends" in record.getMessage()
+            ours.abort()
+            theirs.abort()
+            again = await connect(listener.contact_address)
+            again.abort()
+            (await accepted.get()).abort()
+
+    run(main())
 
 
 def test_nobody_at_a_unix_path_is_an_error_in_time(run: Run, tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ import pytest
 from distributed.comm import connect, listen
 from distributed.comm.core import FatalCommClosedError
 from distributed.comm.registry import backends
+from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.protocol import to_serialize
 
 from forebay.dask import Backend, Security, TLSBackend
 from forebay.dask._security import PEM_ARGUMENT
 from forebay.errors import ConfigError
-from tests.dask.certificates import sign_like_theirs
+from tests.dask.certificates import files, sign_for, sign_like_theirs
 
 ADDRESS = "forebay+tls://127.0.0.1"
 TIMEOUT_S = 20.0
@@ -40,12 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 def security(folder: Path, name: str = "tls", **options: Any) -> Security:
     """One certificate for all roles."""
-    roles = {
-        f"tls_{role}_{kind}": str(folder / f"{name}-{kind}.pem")
-        for role in ("client", "scheduler", "worker")
-        for kind in ("cert", "key")
-    }
-    return Security(tls_ca_file=str(folder / "tls-ca-cert.pem"), **roles, **options)
+    return Security(**files(folder, name), **options)
 
 
 async def echoed(ours: Any, theirs: Any) -> Any:
@@ -114,14 +110,86 @@ def test_plain_and_encrypted_do_not_mix(folder: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_security_of_dask_is_told_from_ours(folder: Path) -> None:
-    """Whoever forgets to change the import is told what to change."""
-    theirs = distributed.Security(
-        tls_ca_file=str(folder / "tls-ca-cert.pem"),
-        tls_scheduler_cert=str(folder / "tls-key-cert.pem"),
-    )
-    with pytest.raises(TypeError, match=r"give security=forebay\.dask\.Security"):
-        listen(ADDRESS, print, **theirs.get_listen_args("scheduler"))
+def test_arguments_of_a_security_of_dask_alone_are_refused_with_what_to_give(
+    folder: Path,
+) -> None:
+    """A program that calls `listen` and `connect` itself learns whose security it needs."""
+    theirs = distributed.Security(**files(folder))
+
+    async def main() -> None:
+        with pytest.raises(TypeError, match=r"those of a forebay\.dask\.Security"):
+            listen(ADDRESS, print, **theirs.get_listen_args("scheduler"))
+        with pytest.raises(TypeError, match=r"those of a forebay\.dask\.Security"):
+            await connect(f"{ADDRESS}:1", **theirs.get_connection_args("client"))
+
+    asyncio.run(main())
+
+
+def test_tls_without_certificates_does_not_start() -> None:
+    """A cluster that was to be encrypted never starts otherwise."""
+
+    class Server:
+        security = distributed.Security()
+
+        def handle(self, comm: Any) -> None: ...
+
+    arguments = Server.security.get_listen_args("scheduler")
+    with pytest.raises(TypeError, match="needs the files of certificates"):
+        listen(ADDRESS, Server().handle, **arguments)
+
+
+class Noting(SchedulerPlugin):
+    """Notes whose certificates a scheduler's peers show."""
+
+    def __init__(self) -> None:
+        self.shown: dict[str, str] = {}
+
+    def update_graph(self, scheduler: Any, **_: Any) -> None:
+        for role, comms in (("worker", scheduler.stream_comms), ("client", scheduler.client_comms)):
+            [stream] = comms.values()
+            self.shown[role] = subject_of(stream.comm)
+
+
+def subject_of(comm: Any) -> str:
+    return comm.extra_info["peercert"]["subject"][-1][0][1]
+
+
+def test_with_a_security_of_dask_each_role_shows_its_own_certificate(folder: Path) -> None:
+    """A worker is known by the worker's certificate, and a client by the client's."""
+    roles = ("scheduler", "worker", "client")
+    sign_for(folder, *roles)
+    paths = {
+        f"tls_{role}_{kind}": str(folder / f"{role}-{kind}.pem")
+        for role in roles
+        for kind in ("cert", "key")
+    }
+    security = distributed.Security(tls_ca_file=str(folder / "tls-ca-cert.pem"), **paths)
+    noting = Noting()
+    options = {
+        "security": security,
+        "protocol": "forebay+tls",
+        "host": "127.0.0.1",
+        "dashboard_address": ":0",
+    }
+
+    async def main() -> None:
+        async with (
+            asyncio.timeout(TIMEOUT_S),
+            distributed.Scheduler(plugins=[noting], **options) as scheduler,
+            distributed.Worker(scheduler.address, nthreads=1, **options),
+            distributed.Client(scheduler.address, security=security, asynchronous=True) as client,
+        ):
+            assert await client.submit(sum, [1, 2]) == 3
+            worker, *_ = scheduler.workers
+            assert await client.run(subject_of_scheduler, workers=[worker]) == {worker: "scheduler"}
+
+    asyncio.run(main())
+    assert noting.shown == {"worker": "worker", "client": "client"}
+
+
+def subject_of_scheduler(dask_worker: Any) -> str:
+    """Whose certificate a worker was shown."""
+    return subject_of(dask_worker.batched_stream.comm)
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,9 @@ pub const SHELF_BLOCK_BYTES_MAX: usize = 16 << 20;
 pub const SHELF_BYTES_MAX: usize = 32 << 20;
 /// From here on the kernel writes into the frame's own buffer; below, one copy is cheaper than one call.
 pub const DIRECT_BYTES_MIN: usize = 64 << 10;
+/// Memory that the caller allocates is wanted for so many bytes of a message at a time, once its frames before have come:
+/// what is freed meanwhile, as by an answer that leaves, serves again. All of it at once took twice the memory.
+pub const WANTED_BYTES: usize = 4 << 20;
 /// Up to here bytes that the kernel did not take are copied, above they are referenced.
 pub const COPY_BYTES_MAX: usize = 64 << 10;
 /// Most pieces given to one `sendmsg` (`IOV_MAX` is 1,024).

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from distributed.comm import core
 from distributed.comm.addressing import parse_host_port, unparse_host_port
 from distributed.comm.registry import Backend as DaskBackend
 from distributed.utils import ensure_ip, get_ip
@@ -20,10 +21,10 @@ LOOPBACK = "127.0.0.1"
 class Backend(DaskBackend):
     """Comms over TCP: addresses `forebay://host:port`."""
 
-    _connector_class: ClassVar[type[TCPConnector]] = TCPConnector
+    _connector_class: ClassVar[type[core.Connector]] = TCPConnector
     _listener_class: ClassVar[type[Listener]] = Listener
 
-    def get_connector(self) -> TCPConnector:
+    def get_connector(self) -> core.Connector:
         return self._connector_class()
 
     def get_listener(

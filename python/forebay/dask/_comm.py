@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import weakref
 from typing import Any, ClassVar
@@ -15,17 +16,20 @@ from distributed.comm.core import CommClosedError
 from distributed.protocol.core import dumps, loads
 from distributed.utils import offload
 
-from forebay._core import MessageConnection
+from forebay._core import MessageConnection, Waiting
 from forebay.dask._packing import pack, unpack
 from forebay.dask._weight import outweighs
 from forebay.errors import Error
 
-__all__ = ["Comm", "TLSComm", "UnixComm", "handshake_timeout"]
+__all__ = ["LOGGER_NAME", "Comm", "TLSComm", "UnixComm", "handshake_timeout"]
 
 CLOSE_TIMEOUT_S = 5.0
-"""How long `close` waits for what is queued, at most 512 KiB, to leave."""
+"""How long `close` waits for a peer that takes nothing of what is queued."""
 
-_log = logging.getLogger(__name__)
+LOGGER_NAME = "distributed.comm.forebay"
+"""Dask's logging shows what lies below `distributed`, at INFO, and nothing of `forebay`."""
+
+_log = logging.getLogger(LOGGER_NAME)
 
 
 def handshake_timeout() -> float:
@@ -37,8 +41,11 @@ def handshake_timeout() -> float:
 class Comm(core.Comm):
     """An established comm. `distributed.comm.Comm` says what each method does.
 
-    A message is serialized by `distributed.protocol` alone; `write` returns when the sender may
-    change its buffers and at most 512 KiB are queued.
+    A message is serialized by `distributed.protocol` alone.
+    `write` waits until the message before it has left, but for 512 KiB, and does not wait for its
+    own: the buffers of that are read until they have left, each is let go of then, and they must
+    not change before, as with Dask's own comms. A caller that drops a message once it is written,
+    as servers do with answers, does not hold it while it is sent; and one comm queues one message.
     Whatever interrupts a read or a write, cancellation included, closes the comm: a late
     answer could be taken for the next one.
 
@@ -67,6 +74,7 @@ class Comm(core.Comm):
         self._peer_addr = peer_address
         self._extra = extra or {}
         self._is_open = False
+        self._sending: Waiting | None = None
         self._agreed: dict[str, Any] | None = None
         self._serializer_info: dict[str, Any] = {}
         super().__init__(deserialize=deserialize)
@@ -116,6 +124,7 @@ class Comm(core.Comm):
     async def write(self, msg: Any, serializers: Any = None, on_error: str = "message") -> int:
         if self._connection.closed:
             raise CommClosedError(f"in {self}: the peer is gone, or it was closed here")
+        await self._has_sent()
         threshold = comm_utils.OFFLOAD_THRESHOLD
         options = (serializers, on_error, self._context(), self.max_shard_size)
         if threshold and self.allow_offload and outweighs(msg, threshold):
@@ -124,7 +133,7 @@ class Comm(core.Comm):
             frames = dumps(msg, *options)
         try:
             parts, sent_bytes = pack(frames)
-            await self._connection.send(parts)
+            self._sending = self._connection.send(parts)
         except Error as error:
             self.abort()
             raise CommClosedError(f"in {self}: {error}") from error
@@ -133,15 +142,39 @@ class Comm(core.Comm):
             raise
         return sent_bytes
 
-    async def close(self) -> None:
-        self._finalizer.detach()
+    async def _has_sent(self) -> None:
+        """Wait for the message before."""
+        sending, self._sending = self._sending, None
+        if sending is None:
+            return
         try:
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await self._connection.flushed()
-        except (TimeoutError, Error):
-            pass  # the peer takes no more
+            await sending
+        except Error as error:
+            self.abort()
+            raise CommClosedError(f"in {self}: {error}") from error
+        except BaseException:
+            self.abort()
+            raise
+
+    async def close(self) -> None:
+        """Close it once all that is queued has left, or the peer takes nothing for 5 s."""
+        self._finalizer.detach()
+        flushing = asyncio.ensure_future(self._flushed())
+        try:
+            left_bytes = -1
+            while not flushing.done() and self._queued_bytes() != left_bytes:
+                left_bytes = self._queued_bytes()
+                await asyncio.wait([flushing], timeout=CLOSE_TIMEOUT_S)
         finally:
             self._connection.close()
+            flushing.cancel()
+
+    async def _flushed(self) -> None:
+        with contextlib.suppress(Error):
+            await self._connection.flushed()
+
+    def _queued_bytes(self) -> int:
+        return self._connection.metrics()["outbox_bytes"]
 
     def abort(self) -> None:
         self._finalizer.detach()

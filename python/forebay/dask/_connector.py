@@ -22,7 +22,14 @@ from forebay.errors import Error, ProtocolError
 from forebay.transport import ConnectionLimits, Tls
 from forebay.transport._internal import peer_of
 
-__all__ = ["TCPConnector", "TLSConnector", "UnixConnector", "connection_over", "found_out"]
+__all__ = [
+    "TLS_FAILED",
+    "TCPConnector",
+    "TLSConnector",
+    "UnixConnector",
+    "connection_over",
+    "found_out",
+]
 
 TLS_FAILED = "TLS failed"
 """How errors of certificates begin, in crates/transport/src/error.rs; trying again helps none."""
@@ -81,6 +88,12 @@ class TCPConnector(core.Connector, RequireEncryptionMixin):
         self._check_encryption(address, connection_args)
         tls = self._tls(connection_args)
         connected = await self._dial(address)
+        return await self._comm_over(connected, address, deserialize, tls)
+
+    async def _comm_over(
+        self, connected: socket.socket, address: str, deserialize: bool, tls: Tls | None = None
+    ) -> Comm:
+        """A comm over a connected socket, which is its own, after its handshake."""
         local_address = self.prefix + self._name(connected.getsockname())
         peer_address = self.prefix + address
         host = parse_host_port(address)[0] if tls else ""

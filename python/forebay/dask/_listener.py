@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import socket
+import ssl
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,22 +16,27 @@ from typing import Any, ClassVar
 
 from distributed.comm.addressing import parse_host_port, unparse_host_port
 from distributed.comm.core import BaseListener, CommClosedError
+from distributed.comm.core import Comm as DaskComm
 from distributed.comm.tcp import RequireEncryptionMixin
 from distributed.comm.utils import ensure_concrete_host
 
 from forebay import _core, _forks
-from forebay._core import MessageConnection
-from forebay.dask._comm import Comm, TLSComm, UnixComm, handshake_timeout
-from forebay.dask._connector import connection_over, found_out
+from forebay.dask._comm import LOGGER_NAME, Comm, TLSComm, UnixComm, handshake_timeout
+from forebay.dask._connector import TLS_FAILED, connection_over, found_out
 from forebay.dask._security import server_tls
 from forebay.dask._socket import bind, is_loopback, name_of, name_of_unix, tune
+from forebay.dask._speech import Speech, heard
+from forebay.dask._stock import plain_comm, refuse, tls_comm
 from forebay.errors import ConfigError, Error
 from forebay.transport import Tls
 from forebay.transport._internal import Acceptor, ListeningSocket, tcp_listening
 
 __all__ = ["Listener", "TLSListener", "UnixListener"]
 
-_log = logging.getLogger(__name__)
+HOSTS_TOLD_MAX = 256
+"""Hosts whose peers were warned about, in one listener; those of others are told at INFO."""
+
+_log = logging.getLogger(LOGGER_NAME)
 
 
 class Listener(BaseListener, RequireEncryptionMixin):
@@ -52,14 +58,14 @@ class Listener(BaseListener, RequireEncryptionMixin):
     Affinity: the loop in which it is started, and its thread.
     """
 
-    prefix: ClassVar[str] = "forebay://"
+    scheme: ClassVar[str] = "forebay"
     encrypted: ClassVar[bool] = False
     comm_class: ClassVar[type[Comm]] = Comm
 
     def __init__(
         self,
         address: str,
-        handle_comm: Callable[[Comm], Any],
+        handle_comm: Callable[[DaskComm], Any],
         deserialize: bool = True,
         allow_offload: bool = True,
         default_host: str | None = None,
@@ -68,8 +74,11 @@ class Listener(BaseListener, RequireEncryptionMixin):
         **connection_args: Any,
     ) -> None:
         super().__init__()
+        self._prefix = f"{self.scheme}://"
+        self._bound: Any = None
         self._check_encryption(address, connection_args)
-        self._tls = self._tls_of(connection_args)
+        self._tls = self._tls_of(connection_args, handle_comm)
+        self._ssl_context: ssl.SSLContext | None = connection_args.get("ssl_context")
         self._address = address
         self._default_host = default_host
         self._default_port = default_port
@@ -77,10 +86,10 @@ class Listener(BaseListener, RequireEncryptionMixin):
         self._deserialize = deserialize
         self._allow_offload = allow_offload
         self._handshake_overrides = handshake_overrides
-        self._handshakes: set[MessageConnection] = set()
         self._acceptor: Acceptor | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._bound: Any = None
+        self._meeting: set[asyncio.Task[Any]] = set()
+        self._hosts_told: set[str] = set()
 
     async def start(self) -> None:
         """Start to listen.
@@ -88,15 +97,16 @@ class Listener(BaseListener, RequireEncryptionMixin):
         Raises:
             OSError: it cannot, for example because the port is taken.
         """
-        self._acceptor = Acceptor(self.prefix + self._address, self._open(), self._take)
+        name = self._prefix + self._address
+        self._acceptor = Acceptor(name, self._open(), self._take, log=_log)
 
     def stop(self) -> None:
         """Stop listening; established comms stay. Idempotent."""
         acceptor, self._acceptor = self._acceptor, None
         if acceptor is not None:
             acceptor.stop()
-        for connection in self._handshakes:
-            connection.close()
+        for task in self._meeting:
+            task.cancel()
 
     def get_host_port(self) -> tuple[str, int]:
         """Host and port to which it is bound.
@@ -108,22 +118,29 @@ class Listener(BaseListener, RequireEncryptionMixin):
         return host, port
 
     @property
+    def prefix(self) -> str:
+        """What Dask's log of a worker puts before its host, and port if it has one."""
+        return self._prefix
+
+    @property
     def listen_address(self) -> str:
-        return self.prefix + name_of(self._where())
+        return self._prefix + name_of(self._where())
 
     @property
     def contact_address(self) -> str:
         host, port = self.get_host_port()
         host = ensure_concrete_host(host, default_host=self._default_host)
-        return self.prefix + unparse_host_port(host, port)
+        return self._prefix + unparse_host_port(host, port)
 
-    def _tls_of(self, connection_args: dict[str, Any]) -> Tls | None:
+    def _tls_of(
+        self, connection_args: dict[str, Any], handle_comm: Callable[..., Any]
+    ) -> Tls | None:
         """Its TLS settings, where the scheme is encrypted."""
         return None
 
     def _where(self) -> Any:
         if self._bound is None:
-            raise ValueError(f"the listener on {self.prefix}{self._address} is not started")
+            raise ValueError(f"the listener on {self._prefix}{self._address} is not started")
         return self._bound
 
     def _open(self) -> list[ListeningSocket]:
@@ -133,12 +150,12 @@ class Listener(BaseListener, RequireEncryptionMixin):
         try:
             # Dask loads what it is sent. Certificates say who may connect where there are some.
             listening = tcp_listening(
-                sockets, tune, own=lambda one: self._tls is None and is_loopback(one)
+                sockets, tune, own=lambda one: not self.encrypted and is_loopback(one), log=_log
             )
         except ConfigError as error:
             raise ConfigError(
-                f"{self.prefix}{self._address}: the kernel does not say whose a connection over the"
-                " loopback interface is, and Dask runs what it is sent: use forebay+tls:// or"
+                f"{self._prefix}{self._address}: the kernel does not say whose a connection over"
+                " the loopback interface is, and Dask runs what it is sent: use forebay+tls:// or"
                 " forebay+unix://"
             ) from error
         self._bound = sockets[0].getsockname()
@@ -157,7 +174,7 @@ class Listener(BaseListener, RequireEncryptionMixin):
         try:
             await self._serve(descriptor)
         except Exception:
-            _log.exception("%s%s: a connection ended in an error", self.prefix, self._address)
+            _log.exception("%s%s: a connection ended in an error", self._prefix, self._address)
 
     async def _serve(self, descriptor: int) -> None:
         acceptor = self._acceptor
@@ -169,7 +186,7 @@ class Listener(BaseListener, RequireEncryptionMixin):
         if comm is None:
             return
         try:
-            await self.on_connection(comm, self._handshake_overrides)
+            await self.on_connection(comm, self._overrides())
         except CommClosedError:
             _log.info("Connection from %s closed before handshake completed", comm.peer_address)
             return
@@ -177,45 +194,99 @@ class Listener(BaseListener, RequireEncryptionMixin):
         if inspect.isawaitable(handled):
             await handled
 
-    async def _met(self, descriptor: int) -> Comm | None:
+    async def _met(self, descriptor: int) -> DaskComm | None:
         """The comm of an accepted connection; None if that came to nothing."""
         try:
-            with socket.socket(fileno=os.dup(descriptor)) as connected:
-                local, peer = (self.prefix + name for name in self._names(connected))
-        except OSError:  # it is gone already
+            connected = socket.socket(fileno=descriptor)
+        except OSError:
             os.close(descriptor)
             return None
-        connection = connection_over(descriptor, peer, self._tls)
-        self._handshakes.add(connection)
+        try:
+            local, peer = (self._prefix + name for name in self._names(connected))
+        except OSError:  # it is gone already
+            connected.close()
+            return None
+        task = asyncio.current_task()
+        assert task is not None
+        self._meeting.add(task)
         try:
             if self._acceptor is None:  # stopped since this was accepted
                 raise CommClosedError("the listener has stopped")
             async with asyncio.timeout(handshake_timeout()):
-                await connection.handshake()
-            extra = found_out(connection)
-            comm = self.comm_class(connection, local, peer, self._deserialize, extra)
+                comm = await self._meet(connected, local, peer)
         except (Error, OSError) as error:
-            connection.close()
-            _log.info("Handshake with %s failed: %s", peer, error or "it is silent")
+            # Whoever connects with a certificate that is not accepted would like to be found.
+            level = logging.WARNING if TLS_FAILED in str(error) else logging.INFO
+            _log.log(level, "Handshake with %s failed: %s", peer, error or "it is silent")
             return None
+        finally:
+            self._meeting.discard(task)
+            connected.close()  # unless somebody has taken it over
+        comm.allow_offload = self._allow_offload
+        return comm
+
+    async def _meet(self, connected: socket.socket, local: str, peer: str) -> DaskComm:
+        """Find out who is there, and make a comm of it; takes the socket over.
+
+        Raises:
+            OSError, forebay.Error: nobody with whom there can be one.
+        """
+        speech = await heard(connected)
+        if speech in (Speech.DASK, Speech.TLS):
+            await self._refuse(speech, connected, local, peer)
+        return await self._comm_over(connected, local, peer)
+
+    def _overrides(self) -> dict[str, Any]:
+        """What this end says of itself in Dask's handshake instead of its facts, or besides."""
+        return self._handshake_overrides or {}
+
+    async def _comm_over(self, connected: socket.socket, local: str, peer: str) -> Comm:
+        """A comm of ours, after its handshake."""
+        connection = connection_over(connected.detach(), peer, self._tls)
+        try:
+            await connection.handshake()
+            extra = found_out(connection)
+            return self.comm_class(connection, local, peer, self._deserialize, extra)
         except BaseException:
             connection.close()
             raise
-        finally:
-            self._handshakes.discard(connection)
-        comm.allow_offload = self._allow_offload
-        return comm
+
+    async def _refuse(
+        self, speech: Speech, connected: socket.socket, local: str, peer: str
+    ) -> None:
+        """Tell a peer that has Dask's own comms why it gets none here, and the operator."""
+        address = self.contact_address
+        self._warn(peer, f"{peer} speaks {speech.value}, and is refused: {_advice(address)}")
+        if speech is Speech.DASK:
+            await refuse(plain_comm(connected, local, peer, deserialize=False), _advice(address))
+        elif self._ssl_context is not None and self.encrypted:
+            context = self._ssl_context
+            comm = await tls_comm(connected, context, local, peer, deserialize=False)
+            await refuse(comm, _advice(address))
+        else:
+            return  # what it gets is an error of TLS
+        raise CommClosedError(f"it speaks {speech.value}")
+
+    def _warn(self, peer: str, text: str) -> None:
+        """Log at WARNING, once for each host: a peer that tries again says nothing new."""
+        host = peer.rpartition(":")[0]
+        is_new = host not in self._hosts_told and len(self._hosts_told) < HOSTS_TOLD_MAX
+        if is_new:
+            self._hosts_told.add(host)
+        _log.log(logging.WARNING if is_new else logging.INFO, "%s", text)
 
 
 class TLSListener(Listener):
     """Listens over TLS; peers must show a certificate of the same CA."""
 
-    prefix = "forebay+tls://"
+    scheme = "forebay+tls"
     encrypted = True
     comm_class = TLSComm
 
-    def _tls_of(self, connection_args: dict[str, Any]) -> Tls:
-        return server_tls(connection_args)
+    def _tls_of(
+        self, connection_args: dict[str, Any], handle_comm: Callable[..., Any]
+    ) -> Tls | None:
+        return server_tls(connection_args, handle_comm)
 
 
 class UnixListener(Listener):
@@ -226,7 +297,7 @@ class UnixListener(Listener):
             private directory, which goes with the listener.
     """
 
-    prefix = "forebay+unix://"
+    scheme = "forebay+unix"
     comm_class = UnixComm
 
     def stop(self) -> None:
@@ -239,8 +310,12 @@ class UnixListener(Listener):
         raise ValueError(f"{self.listen_address} has no port")
 
     @property
+    def prefix(self) -> str:
+        return self._prefix if self._bound is None else f"{self.listen_address} on "
+
+    @property
     def listen_address(self) -> str:
-        return self.prefix + str(self._where())
+        return self._prefix + str(self._where())
 
     @property
     def contact_address(self) -> str:
@@ -257,8 +332,20 @@ class UnixListener(Listener):
         self._bound = path
         return [listener]
 
+    async def _meet(self, connected: socket.socket, local: str, peer: str) -> DaskComm:
+        return await self._comm_over(connected, local, peer)  # Dask's own have no Unix sockets
+
     def _names(self, connected: socket.socket) -> tuple[str, str]:
         return str(self._where()), name_of_unix(connected.getpeername())
+
+
+def _advice(address: str) -> str:
+    """What the operator of a peer with Dask's own comms can do."""
+    return (
+        f"{address} is served by Forebay, and Dask's own comms do not understand its protocol;"
+        f" connect to {address} instead, with forebay[dask] installed. An address without a scheme"
+        " is one of tcp://"
+    )
 
 
 def is_path(address: str) -> bool:

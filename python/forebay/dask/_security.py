@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import ssl
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 from distributed import Security as DaskSecurity
 
+from forebay.dask._owners import Credentials, behind_context, behind_handler
+from forebay.dask._speech import ALPN
 from forebay.errors import ConfigError
 from forebay.transport import Tls
 
@@ -27,14 +30,14 @@ class Security(DaskSecurity):
     """`distributed.Security` that also gives its backend the paths of the certificates.
 
     Dask hands a backend a ready `ssl.SSLContext`, from which neither key nor certificate can be
-    read back; TLS in Rust needs the files.
+    read back; TLS in Rust needs the files. Schedulers, workers, nannies, clients and clusters do
+    without: the backend finds their security. A program that calls `connect`, `listen` or `rpc` of
+    Dask itself needs this one.
     It takes the arguments of `distributed.Security`, reads the same configuration, and serves
     `tls://` as before. Give it wherever Dask takes a `security`; `Security.temporary()` works too.
     """
 
     # No __slots__: its base checks arguments against those that `self` has.
-    tls_min_version: ssl.TLSVersion
-    tls_max_version: ssl.TLSVersion | None
 
     def get_connection_args(self, role: str) -> dict[str, Any]:
         """What `connect` gets in the role of a client, a scheduler or a worker."""
@@ -45,12 +48,7 @@ class Security(DaskSecurity):
         return self._with_pem(super().get_listen_args(role), role)
 
     def _with_pem(self, arguments: dict[str, Any], role: str) -> dict[str, Any]:
-        pem = {
-            **self.get_tls_config_for_role(role),
-            "min_version": VERSIONS[self.tls_min_version],
-            "max_version": self.tls_max_version and VERSIONS[self.tls_max_version],
-        }
-        return {**arguments, PEM_ARGUMENT: pem}
+        return {**arguments, PEM_ARGUMENT: _pem_of((self, role))}
 
 
 def client_tls(connection_args: dict[str, Any]) -> Tls:
@@ -63,27 +61,46 @@ def client_tls(connection_args: dict[str, Any]) -> Tls:
         TypeError: no certificates came along.
         ConfigError: they cannot be used, or TLS is to be restricted as it cannot be here.
     """
-    return _client(*_pem(connection_args), connection_args.get("server_hostname"))
+    pem = connection_args.get(PEM_ARGUMENT)
+    if pem is None:
+        pem = _pem_of(behind_context(connection_args.get("ssl_context")))
+    return _client(*_checked(pem), connection_args.get("server_hostname"))
 
 
-def server_tls(connection_args: dict[str, Any]) -> Tls:
+def server_tls(connection_args: dict[str, Any], handle_comm: Callable[..., Any]) -> Tls:
     """What a listening side shows; it accepts peers with a certificate of its CA.
 
     Raises:
         As `client_tls`.
     """
-    return _server(*_pem(connection_args))
+    pem = connection_args.get(PEM_ARGUMENT)
+    if pem is None:
+        pem = _pem_of(behind_handler(handle_comm))
+    return _server(*_checked(pem))
 
 
-def _pem(arguments: dict[str, Any]) -> tuple[str, str, str, str]:
+def _pem_of(credentials: Credentials | None) -> dict[str, Any]:
+    if credentials is None:
+        return {}
+    security, role = credentials
+    oldest: ssl.TLSVersion = getattr(security, "tls_min_version")  # noqa: B009 - of its __slots__
+    newest: ssl.TLSVersion | None = getattr(security, "tls_max_version")  # noqa: B009 - likewise
+    return {
+        **security.get_tls_config_for_role(role),
+        "min_version": VERSIONS[oldest],
+        "max_version": newest and VERSIONS[newest],
+    }
+
+
+def _checked(pem: dict[str, Any]) -> tuple[str, str, str, str]:
     """CA, certificate, key and the oldest version."""
-    pem = arguments.get(PEM_ARGUMENT) or {}
     ca, cert = pem.get("ca_file"), pem.get("cert")
     if not ca or not cert:
         raise TypeError(
-            "forebay+tls:// needs certificates, and a distributed.Security does not pass them on:"
-            " give security=forebay.dask.Security(...) with the same arguments, tls_ca_file and"
-            " certificate and key of the role among them"
+            "forebay+tls:// needs the files of certificates: give a security with tls_ca_file, and"
+            " certificate and key of the role. Whoever calls connect or listen of distributed"
+            " itself gives those of a forebay.dask.Security, since a distributed.Security passes no"
+            " files on"
         )
     if pem.get("ciphers") or pem.get("max_version") == "1.2":
         raise ConfigError(
@@ -101,6 +118,7 @@ def _client(ca: str, cert: str, key: str, min_version: str, name: str | None) ->
         key=_file(key),
         server_name=name,
         check_hostname=False,
+        alpn=(ALPN,),
         min_version=min_version,  # type: ignore[arg-type]  # one of VERSIONS
     )
 
@@ -111,6 +129,7 @@ def _server(ca: str, cert: str, key: str, min_version: str) -> Tls:
         cert=_file(cert),
         key=_file(key),
         client_ca=_file(ca),
+        alpn=(ALPN,),
         min_version=min_version,  # type: ignore[arg-type]  # one of VERSIONS
     )
 

@@ -8,12 +8,13 @@ import errno
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from forebay import _forks
 from forebay._core import Listener as UnixListener
-from forebay._core import Owners, process_has_room
+from forebay._core import Owners, process_has_room, process_metrics
 from forebay._steps import awaited
 from forebay.errors import BrokenError, ConfigError
 from forebay.transport._address import PATH_SCHEMES, Address
@@ -26,6 +27,8 @@ HANDSHAKES_MAX = 256
 """Connections in their handshake at the same time; more wait in the kernel's queue."""
 PAUSE_S = 0.1
 """How long accepting pauses when there is no room in the process, or no descriptor left."""
+FULL_EVERY_S = 60.0
+"""How often the log says that the process may have no further connection, while it may not."""
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 NO_MEMORY = (errno.ENOBUFS, errno.ENOMEM)
 
@@ -52,7 +55,7 @@ class TcpListeningSocket:
         ConfigError: the kernel does not report the user of a connection.
     """
 
-    __slots__ = ("__weakref__", "_listening", "_logged", "_owners", "_prepare")
+    __slots__ = ("__weakref__", "_listening", "_log", "_logged", "_owners", "_prepare")
 
     def __init__(
         self,
@@ -60,9 +63,11 @@ class TcpListeningSocket:
         prepare: Callable[[socket.socket], None] = tune,
         *,
         own: bool = False,
+        log: logging.Logger = _log,
     ) -> None:
         self._listening = listening
         self._prepare = prepare
+        self._log = log
         self._logged = False
         self._owners: Owners | None = Owners(listening.fileno()) if own else None
         _forks.watch(self)
@@ -81,7 +86,8 @@ class TcpListeningSocket:
             # Once as a warning: any user could fill the log.
             level = logging.DEBUG if self._logged else logging.WARNING
             self._logged = True
-            _log.log(level, "%s: %s", name_of("tcp", self._listening.getsockname()), complaint)
+            name = name_of("tcp", self._listening.getsockname())
+            self._log.log(level, "%s: %s", name, complaint)
             return None
         accepted.setblocking(False)
         with contextlib.suppress(OSError):  # a peer that is gone is noticed in the handshake
@@ -131,6 +137,7 @@ def tcp_listening(
     prepare: Callable[[socket.socket], None] = tune,
     *,
     own: Callable[[socket.socket], bool],
+    log: logging.Logger = _log,
 ) -> list[ListeningSocket]:
     """Make a `TcpListeningSocket` of each socket; where one is refused, all are closed.
 
@@ -138,12 +145,16 @@ def tcp_listening(
         sockets: taken over.
         prepare: as of `TcpListeningSocket`.
         own: whether only this user may connect to one.
+        log: gets the warning about another user's connection.
 
     Raises:
         ConfigError: as of `TcpListeningSocket`.
     """
     try:
-        return [TcpListeningSocket(listening, prepare, own=own(listening)) for listening in sockets]
+        return [
+            TcpListeningSocket(listening, prepare, own=own(listening), log=log)
+            for listening in sockets
+        ]
     except ConfigError:
         for listening in sockets:
             listening.close()
@@ -163,14 +174,22 @@ class Acceptor:
         sockets: closed by `stop`.
         take: takes over the descriptor of a connection, even if it raises OSError for want of
             another one; it does not wait.
+        log: gets the warnings about limits.
 
     Affinity: the running loop, and its thread.
     """
 
     def __init__(
-        self, name: str, sockets: Sequence[ListeningSocket], take: Callable[[int], object]
+        self,
+        name: str,
+        sockets: Sequence[ListeningSocket],
+        take: Callable[[int], object],
+        *,
+        log: logging.Logger = _log,
     ) -> None:
         self._name = name
+        self._log = log
+        self._full_logged_at = -FULL_EVERY_S
         self._sockets = sockets
         self._take = take
         self._loop = asyncio.get_running_loop()
@@ -220,6 +239,7 @@ class Acceptor:
             if not self._accepting:
                 return
             if not process_has_room():
+                self._log_full()
                 self._pause()  # no event says when another listener's connection ends
                 return
             try:
@@ -264,7 +284,25 @@ class Acceptor:
         self._pause()
 
     def _log_pause(self, error: OSError) -> None:
-        _log.error("%s accepts no connection for %g s: %s", self._name, PAUSE_S, error.strerror)
+        self._log.error(
+            "%s accepts no connection for %g s: %s", self._name, PAUSE_S, error.strerror
+        )
+
+    def _log_full(self) -> None:
+        """Say that the process may have no further connection, once in `FULL_EVERY_S`."""
+        now = time.monotonic()
+        if now - self._full_logged_at < FULL_EVERY_S:
+            return
+        self._full_logged_at = now
+        counts = process_metrics()
+        self._log.warning(
+            "%s accepts no connection: %d are open, and this process may have %d; peers wait until"
+            " one ends. Raise its limit of open files (ulimit -n), of which 128 are not for"
+            " connections, or forebay.transport.set_process_limits(max_connections=...)",
+            self._name,
+            counts["connections"],
+            counts["max_connections"],
+        )
 
     def _pause(self) -> None:
         """Accept no connection for a moment."""

@@ -48,6 +48,7 @@ def connect(
         limits: of this end.
         allocate: what frames of 64 KiB and more are received into: called with a number of bytes,
             it returns a writable buffer of exactly that size, which `recv` then gives as the frame;
+            of a long message for 4 MiB at a time, once the frames before have come;
             `Arena.allocate` is one. The buffer must have no other user meanwhile. Where it raises,
             that is reported as unraisable, and fresh memory is taken.
         timeout: seconds for connecting and for the handshake, together.

@@ -10,7 +10,7 @@
 use std::mem::MaybeUninit;
 
 use crate::error::Violation;
-use crate::limit::{DIRECT_BYTES_MIN, GROW_BYTES, Limits};
+use crate::limit::{DIRECT_BYTES_MIN, GROW_BYTES, Limits, WANTED_BYTES};
 use crate::sys::buffer::{Buffer, HEAD_ALIGN, SEGMENT_ALIGN};
 use crate::wire::frame::{HEADER_BYTES, Header, Incoming, Kind};
 use crate::wire::preface::{PREFACE_BYTES, Preface};
@@ -20,7 +20,7 @@ use crate::wire::preface::{PREFACE_BYTES, Preface};
 pub enum Event {
     Preface(Preface),
     Frame(Incoming),
-    /// The lengths of a message are known, and the caller is to allocate its memory: see [`Decoder::provide`].
+    /// The caller is to allocate memory for the next frames of a message: see [`Decoder::provide`].
     Wanted,
 }
 
@@ -41,7 +41,7 @@ struct Partial {
     head: Buffer,
     lengths: Vec<usize>,
     segments: Vec<Buffer>,
-    /// Memory that was provided for them.
+    /// Memory that was provided, for as many of them as were asked for.
     given: Vec<Option<Buffer>>,
     /// The sum of the head and of the lengths known so far.
     bytes: u64,
@@ -101,14 +101,14 @@ impl Decoder {
         self.requests_memory = true;
     }
 
-    /// The lengths of the frames for which memory is wanted; those of short ones are 0.
+    /// The lengths of the next frames, for which memory is wanted; those of short ones are 0.
     pub fn wanted(&self) -> Option<Vec<usize>> {
         let partial = self
             .partial
             .as_ref()
             .filter(|_| self.stage == Stage::Memory)?;
         let wanted = |&bytes: &usize| if bytes >= DIRECT_BYTES_MIN { bytes } else { 0 };
-        Some(partial.lengths.iter().map(wanted).collect())
+        Some(partial.portion().iter().map(wanted).collect())
     }
 
     /// Whether memory is wanted before more can be read.
@@ -116,8 +116,8 @@ impl Decoder {
         self.stage == Stage::Memory
     }
 
-    /// Provide memory for the current message: for each frame a buffer of the wanted size, or `None` for our own memory.
-    /// Buffers that do not fit, or that are not wanted, are retired.
+    /// Provide memory for the next frames: for each a buffer of the wanted size, or `None` for our own memory. Buffers that
+    /// do not fit, or that are not wanted, are retired.
     pub fn provide(&mut self, buffers: Vec<Option<Buffer>>) {
         let Some(partial) = self
             .partial
@@ -127,19 +127,20 @@ impl Decoder {
             self.retire(buffers.into_iter().flatten());
             return;
         };
-        let mut lengths = partial.lengths.iter();
+        let mut buffers = buffers.into_iter();
         let mut unfit = Vec::new();
-        for buffer in buffers {
-            let bytes = lengths.next();
-            let (given, other) = match buffer {
-                Some(buffer) if Some(&buffer.room()) == bytes => (Some(buffer), None),
+        for bytes in partial.portion().to_vec() {
+            let (given, other) = match buffers.next().flatten() {
+                Some(buffer) if buffer.room() == bytes => (Some(buffer), None),
                 other => (None, other),
             };
             partial.given.push(given);
             unfit.extend(other);
         }
+        // Begun here, a long one is received straight into its memory; where there is none, it is found out later.
+        let _ = partial.begin_next(self.trusted);
         self.stage = Stage::Body;
-        self.retire(unfit);
+        self.retire(unfit.into_iter().chain(buffers.flatten()));
     }
 
     /// Leave provided memory to be dropped outside of any lock, since its owner may then call into another runtime.
@@ -388,15 +389,6 @@ impl Decoder {
         if partial.lengths.len() < usize::from(partial.header.segments) {
             return Ok(None);
         }
-        if self.requests_memory
-            && partial
-                .lengths
-                .iter()
-                .any(|&bytes| bytes >= DIRECT_BYTES_MIN)
-        {
-            self.stage = Stage::Memory;
-            return Ok(Some(Event::Wanted));
-        }
         self.stage = Stage::Body;
         Ok(None)
     }
@@ -415,6 +407,10 @@ impl Decoder {
                 if count < missing {
                     return Ok(None);
                 }
+            }
+            if self.requests_memory && partial.lacks_memory() {
+                self.stage = Stage::Memory;
+                return Ok(Some(Event::Wanted));
             }
             if !partial.begin_next(self.trusted)? {
                 break;
@@ -488,6 +484,29 @@ impl Partial {
         } else {
             SEGMENT_ALIGN
         }
+    }
+
+    /// The lengths of the frames for which memory is provided next.
+    fn portion(&self) -> &[usize] {
+        let left = &self.lengths[self.given.len()..];
+        let mut bytes = 0;
+        let is_last = |&length: &usize| {
+            if length >= DIRECT_BYTES_MIN {
+                bytes += length;
+            }
+            bytes >= WANTED_BYTES
+        };
+        let last = left.iter().position(is_last);
+        last.map_or(left, |last| &left[..=last])
+    }
+
+    /// Whether the next segment is the first for which no memory was provided, and there is a long one from it on.
+    fn lacks_memory(&self) -> bool {
+        let next = self.segments.len();
+        next == self.given.len()
+            && self.lengths[next..]
+                .iter()
+                .any(|&bytes| bytes >= DIRECT_BYTES_MIN)
     }
 
     /// Obtain the next segment's memory; false when all are there.

@@ -1,5 +1,6 @@
 //! The state over a scripted stream.
 
+mod memory;
 mod taking;
 mod tokens;
 
@@ -15,9 +16,7 @@ use rustix::io::Errno;
 use super::State;
 use crate::counted;
 use crate::error::{Cause, Fault, Violation};
-use crate::limit::{
-    BUDGET_STEP, COPY_BYTES_MAX, DIRECT_BYTES_MIN, Limits, MESSAGE_BYTES_MIN, TURN_BYTES,
-};
+use crate::limit::{BUDGET_STEP, COPY_BYTES_MAX, Limits, MESSAGE_BYTES_MIN, TURN_BYTES};
 use crate::link::admission::Admission;
 use crate::messages::budget::Budget;
 use crate::stream::{Stream, StreamFault};
@@ -537,32 +536,6 @@ fn a_receive_that_was_filled_may_have_left_something() {
     other.receive();
     assert_eq!(frames_of(&mut other), Some(vec![b"new".to_vec()]));
     assert!(!other.may_have_more(), "a short receive found all");
-}
-
-#[test]
-fn memory_is_wanted_for_long_frames_and_what_came_behind_them_is_kept() {
-    let (mut one, mut other, _) = open_ends();
-    other.request_memory();
-    let long = vec![3; DIRECT_BYTES_MIN];
-    one.send(&mut vec![b"short".to_vec(), long.clone()]);
-    one.send(&mut vec![b"behind".to_vec()]);
-    other.receive();
-    assert_eq!(other.wanted(), Some(vec![0, long.len()]));
-    assert!(!other.wants_read() && other.take().is_none());
-    other.provide(vec![None, None]);
-    assert_eq!(other.wanted(), None);
-    for _ in 0..8 {
-        other.receive();
-    }
-    assert_eq!(
-        frames_of(&mut other),
-        Some(vec![b"short".to_vec(), long.clone()])
-    );
-    assert_eq!(frames_of(&mut other), Some(vec![b"behind".to_vec()]));
-    one.send(&mut vec![long]);
-    other.receive();
-    other.break_with(Fault::Closed);
-    assert_eq!(other.wanted(), None, "nothing of it will come");
 }
 
 #[test]

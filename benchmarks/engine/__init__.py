@@ -1,0 +1,1 @@
+"""Other engines beside their own comms; imports nothing, for every contestant imports this."""
