@@ -24,6 +24,9 @@ COMMAND = [sys.executable, "-m", "forebay.cli"]
 RESULT_BYTES_MAX = 2_000
 """Of results in the database, in these tests."""
 
+MANY = 5_000
+"""Requests from which on a load submits some hundred a second."""
+
 
 class Ended(NamedTuple):
     """How a command ended, and what it printed."""
@@ -129,7 +132,9 @@ class Load:
                         text = f"{number}/{at}"
                         request = client.submit("echo", text=text)
                         self._accepted[request.id] = text
-                time.sleep(0.0005)
+                # As fast as they are accepted, then no more of them than each backup has time for: a
+                # backup takes longer the more there are, and the retention removes the oldest.
+                time.sleep(0.0005 if len(self._accepted) < MANY else 0.005)
 
 
 def partial_folders(directory: Path) -> list[str]:
