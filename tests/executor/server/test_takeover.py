@@ -21,7 +21,7 @@ import pytest
 
 import forebay
 from forebay.executor.app.target import parse_target
-from forebay.executor.server.takeover.wire import Channel
+from forebay.executor.server.takeover.wire import PROTOCOL, Channel
 from forebay.executor.wire.paths import paths_of
 from tests.executor.server.chaos_clients import Submitter
 from tests.executor.server.chaos_verdict import Store, Verdict
@@ -195,10 +195,10 @@ FALSE = """
 import sys, time
 from pathlib import Path
 from forebay import _core
-from forebay.executor.server.takeover.wire import Channel
+from forebay.executor.server.takeover.wire import PROTOCOL, Channel
 
 channel = Channel.to(Path(sys.argv[1]))
-channel.send("begin", protocol=1, store=_core.StoreReader.VERSION)
+channel.send("begin", protocol=PROTOCOL, store=_core.StoreReader.VERSION)
 channel.expect("begun", 10)
 channel.send("ready", within_s=10)
 while (packet := channel.receive(20)).kind == "waits":
@@ -387,7 +387,7 @@ def test_another_version_of_the_store_is_refused(tmp_path: Path) -> None:
     """It would migrate the store under a server that may have to go on."""
     with Serving(tmp_path, APP) as serving:
         channel = Channel.to(Path(serving.socket).with_suffix(".take"))
-        channel.send("begin", protocol=1, store=999)
+        channel.send("begin", protocol=PROTOCOL, store=999)
         packet = channel.receive(10)
         assert packet is not None
         assert "its store has version" in packet.told["why"]

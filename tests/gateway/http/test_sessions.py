@@ -170,7 +170,7 @@ def test_the_overview_is_that_of_the_server(serving: HttpServing) -> None:
     seen = serving.call("GET", "/v1/overview").json
     assert seen["info"]["app"] == "small"
     assert set(seen["figures"]["lanes"]) == {"short", "long", "async"}
-    assert set(seen["waits"]) == {"worker", "request", "time", "key", "name"}
+    assert set(seen["waits"]) == {"worker", "request", "time", "key", "name", "children"}
     assert {"slot", "pid", "lane", "state", "private_bytes"} <= set(seen["workers"][0])
     history = seen["history"]
     assert history["next"] - history["first"] == len(history["resident_bytes"]) >= 1
