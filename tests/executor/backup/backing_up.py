@@ -132,8 +132,8 @@ class Load:
                         text = f"{number}/{at}"
                         request = client.submit("echo", text=text)
                         self._accepted[request.id] = text
-                # As fast as they are accepted, then fewer: a backup takes longer the more there are,
-                # and the retention removes the oldest.
+                # As fast as they are accepted, then fewer: a backup takes longer the more there
+                # are, and the retention removes the oldest.
                 time.sleep(0.0005 if len(self._accepted) < MANY else 0.005)
 
 
