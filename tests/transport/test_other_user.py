@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -147,26 +148,34 @@ def test_this_user_needs_no_token_over_loopback() -> None:
 
 
 def test_a_tensor_server_listens_in_the_runtime_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its socket is this user's, goes with the server, and what a killed one left goes too."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with (
+        tempfile.TemporaryDirectory(prefix="fb-", dir="/tmp") as short,  # as a socket's path is
+        monkeypatch.context() as environment,
+    ):
+        environment.setenv("XDG_RUNTIME_DIR", short)
+        _listens_in(Path(short))
+
+
+def _listens_in(runtime: Path) -> None:
     with TensorServer({"a": np.arange(3)}) as one, TensorServer({"a": np.arange(4)}) as two:
         places = [Path(urlsplit(server.url).path) for server in (one, two)]
-        assert {place.parent for place in places} == {tmp_path / "forebay"}
+        assert {place.parent for place in places} == {runtime / "forebay"}
         assert [place.stat().st_mode & 0o777 for place in places] == [0o600, 0o600]
-        left = tmp_path / "forebay" / "tensors-00000000.sock"
+        left = runtime / "forebay" / "tensors-00000000.sock"
         for name in (left, Path(f"{left}.lock")):
             name.touch()
             os.utime(name, (1, 1))
-        for lock in tmp_path.glob("forebay/*.lock"):
+        for lock in runtime.glob("forebay/*.lock"):
             os.utime(lock, (1, 1))  # as if they had been made long ago
         own_url()
         assert not left.exists()
         assert not Path(f"{left}.lock").exists()
         with TensorClient(one.url) as client:
             assert client.pull("a").tolist() == [0, 1, 2]
-    assert list((tmp_path / "forebay").iterdir()) == []
+    assert list((runtime / "forebay").iterdir()) == []
 
 
 def test_a_long_runtime_directory_does_not_keep_a_server_from_listening(
