@@ -84,6 +84,7 @@ test-verbs:  ## RDMA verbs over Soft-RoCE, and limits, in User-Mode Linux (build
 
 test-slow:  ## distributed's whole suite over our comms, in spawned processes too (two hours; clones it once)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test $(DISTRIBUTED)/conftest.py
+	FOREBAY_MIXED=all $(BIN)/python -m pytest $(LONG) tests/dask/test_mixed_clusters.py
 	$(BIN)/python -m tests.dask.suite $(DISTRIBUTED) $(SUITE_OPTIONS)
 
 test-libraries:  ## pandas, polars, tensorflow and ten more in templates (installs 3 GB of them once)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 60
+END_S = 10
+"""For an orderly end; a worker that is ended while it starts may hang."""
 POLL_S = 0.05
 
 
@@ -86,7 +88,7 @@ class Nodes:
             process.terminate()
         for process in self._started:
             try:
-                process.wait(TIMEOUT_S)
+                process.wait(END_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

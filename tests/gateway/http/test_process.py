@@ -22,7 +22,7 @@ from forebay.gateway.process.supervisor import PROGRAM, WELL_S
 from tests.executor.serving import until, wait_gone
 from tests.gateway.http.http_serving import APP, COMMAND, HttpServing
 
-KILLS = int(os.environ.get("FOREBAY_GATEWAY_KILLS", "15"))
+KILLS = int(os.environ.get("FOREBAY_GATEWAY_KILLS", "5"))
 """`make chaos` has 100."""
 
 
