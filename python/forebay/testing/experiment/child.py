@@ -19,7 +19,8 @@ _PR_SET_PDEATHSIG: Final = 1
 
 PROGRAM: Final = (
     f"import sys; sys.path.insert(0, {PATH_ENTRY!r});"
-    " from forebay.testing.experiment.child import main; sys.exit(main())"
+    " from forebay.testing.experiment.child import prepare; prepare();"
+    " from forebay.cli import main; sys.exit(main(sys.argv[1:]))"
 )
 
 
@@ -33,17 +34,14 @@ def command(arguments: list[str], group: str) -> list[str]:
     return [sys.executable, "-P", "-c", PROGRAM, str(os.getpid()), group, *arguments]
 
 
-def main() -> int:
-    """Prepare this process, and run the command."""
-    from forebay.cli import main as run
-
+def prepare() -> None:
+    """Prepare this process, and leave the arguments of the command in `sys.argv`."""
     experiment, group, *arguments = sys.argv[1:]
     # SIGKILL: it may be stopped when the experiment dies. Its keepers end what is below it.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(experiment):
-        return 1
+        sys.exit(1)
     if group:
         with open(group, "w") as file:
             file.write(str(os.getpid()))
     sys.argv = ["forebay", *arguments]
-    return run(arguments)
