@@ -28,15 +28,6 @@ pub fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     hash
 }
 
-/// FNV-1a, which is the same in each process: distinguishes texts; it does not withstand an adversary who wants a
-/// collision.
-pub fn fnv<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
-    let bytes = parts.into_iter().flatten();
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
 /// Spreads a number over all bits by one multiplication.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NumberHasher(u64);

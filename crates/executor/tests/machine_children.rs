@@ -222,11 +222,12 @@ fn a_server_that_was_started_again_knows_them_too() {
         digest: 0,
     };
     rig.machine.restore(0, vec![parent], &[], &[], RequestId(5));
-    rig.machine.remember_child(&known);
-    rig.machine.remember_child(&KnownChild {
+    let of_another = KnownChild {
         parent: RequestId(4),
-        ..known
-    });
+        ..known.clone()
+    };
+    rig.machine
+        .restore_children(0, &[known, of_another], Vec::new());
     rig.workers_up(&[Lane::Long]);
     rig.commit_all();
     rig.run_until_dispatched(RequestId(1), 2);
@@ -255,13 +256,14 @@ fn a_parent_that_ended_with_its_server_takes_its_children_with_it() {
     let child = left(2, Status::Queued, 0, child_of(RequestId(1), 0));
     rig.machine
         .restore(0, vec![parent, child], &[], &[], RequestId(5));
-    rig.machine.remember_child(&KnownChild {
+    let known = KnownChild {
         parent: RequestId(1),
         call: 0,
         id: RequestId(2),
         name: "Long".into(),
         digest: 0,
-    });
+    };
+    rig.machine.restore_children(0, &[known], Vec::new());
     rig.commit_all();
     assert_eq!(rig.ended(RequestId(1)), Some(Status::Failed));
     assert_eq!(rig.ended(RequestId(2)), Some(Status::Cancelled));

@@ -403,15 +403,10 @@ impl Machine {
         runs.remember_idempotency(parts, key, id, name);
     }
 
-    /// Remembers a child of an unfinished request, which its next run may ask for.
-    pub fn remember_child(&mut self, one: &KnownChild) {
-        self.runs.remember_child(&mut self.parts, one);
-        self.settle(self.now);
-    }
-
-    /// The parents of these requests have ended without success: they are cancelled.
-    pub fn orphan(&mut self, now: Millis, ids: Vec<RequestId>) {
-        self.runs.orphan(ids);
+    /// Remembers the children of unfinished requests, whose next run may ask for them, and cancels `orphans`, whose
+    /// parents have ended without success; after [`Self::restore`].
+    pub fn restore_children(&mut self, now: Millis, known: &[KnownChild], orphans: Vec<RequestId>) {
+        self.runs.restore_children(&mut self.parts, known, orphans);
         self.settle(now);
     }
 

@@ -240,8 +240,7 @@ impl Parts {
     }
 
     fn may_start(&self, now: Millis, lane: Lane) -> bool {
-        let begins = !self.admission.is_held() || self.admission.takes_children_alone();
-        begins && self.workers.may_start(now, lane, &self.policy)
+        !self.admission.is_stopped() && self.workers.may_start(now, lane, &self.policy)
     }
 
     /// Whether one more worker of a lane would help the first of its queue, and may be started.

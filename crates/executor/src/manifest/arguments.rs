@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::Described;
 use crate::error::{Error, Refusal};
-use crate::hash::{self, fnv};
+use crate::hash;
 use crate::message::{Reader, Value};
 use crate::nearest::nearest;
 use crate::schema::{Mismatch, Schemas, Set, find, shown};
@@ -112,7 +112,7 @@ pub fn key(request: &Described, number: usize, encoded: &[u8]) -> String {
         argument(wanted, encoded).map_or_else(|| request.defaults[number].clone(), value_text);
     let mut key = format!("{}: {wanted}={text}", request.name);
     if key.len() > KEY_BYTES_MAX {
-        let told_apart = fnv([key.as_bytes()]);
+        let told_apart = fnv(key.as_bytes());
         let cut = (0..=KEY_BYTES_MAX)
             .rev()
             .find(|&at| key.is_char_boundary(at));
@@ -163,4 +163,11 @@ fn value_text(encoded: &[u8]) -> String {
             text
         }),
     }
+}
+
+/// FNV-1a: distinguishes long keys; it does not withstand an adversary who wants a collision.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }

@@ -14,7 +14,24 @@ from forebay.testing.experiment.schedule import Planned
 __all__ = ["Kill", "Stop"]
 
 
-class Kill:
+class _Signal:
+    """A signal to one of some processes.
+
+    Args:
+        targets: which.
+        refusal: why it is not allowed, if it is not.
+    """
+
+    def __init__(self, targets: Targets, refusal: str | None = None) -> None:
+        self._targets = targets
+        self._refusal = refusal
+
+    def reason_not(self) -> str | None:
+        """As of every injector."""
+        return self._refusal
+
+
+class Kill(_Signal):
     """SIGKILL to one of some processes.
 
     Args:
@@ -29,13 +46,8 @@ class Kill:
         refusal: str | None = None,
         afterwards: Callable[[], None] | None = None,
     ) -> None:
-        self._targets = targets
-        self._refusal = refusal
+        super().__init__(targets, refusal)
         self._afterwards = afterwards
-
-    def reason_not(self) -> str | None:
-        """As of every injector."""
-        return self._refusal
 
     def inject(self, planned: Planned) -> Injected | None:
         """Kill one."""
@@ -51,21 +63,8 @@ class Kill:
         return Injected(text) if self._afterwards is None else Injected(text, self._afterwards)
 
 
-class Stop:
-    """SIGSTOP to one of some processes, and SIGCONT.
-
-    Args:
-        targets: which.
-        refusal: why it is not allowed, if it is not.
-    """
-
-    def __init__(self, targets: Targets, refusal: str | None = None) -> None:
-        self._targets = targets
-        self._refusal = refusal
-
-    def reason_not(self) -> str | None:
-        """As of every injector."""
-        return self._refusal
+class Stop(_Signal):
+    """SIGSTOP to one of some processes, and SIGCONT."""
 
     def inject(self, planned: Planned) -> Injected | None:
         """Stop one."""

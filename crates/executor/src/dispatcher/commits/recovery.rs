@@ -42,10 +42,7 @@ pub fn open(
         &recovery.fired,
         recovery.last,
     );
-    for one in &recovery.children {
-        machine.remember_child(one);
-    }
-    machine.orphan(now, orphans);
+    machine.restore_children(now, &recovery.children, orphans);
     for name in recovery.paused {
         machine.remember_paused(name);
     }
@@ -64,42 +61,43 @@ pub fn open(
 /// Children whose parent has ended without success, and whose cancel the last server has not written. What an operator
 /// has queued again since is wanted.
 fn orphans(reader: &DatabaseReader, restored: &[Restored]) -> Result<Vec<RequestId>> {
-    let unfinished: HashSet<_> = restored.iter().map(|one| one.request.id).collect();
-    let mut ended: HashMap<RequestId, bool> = HashMap::new();
-    let mut orphans = Vec::new();
-    for one in restored.iter().filter(|one| !one.retried) {
-        let parent = one.request.submission.options.parent_of_child();
-        let Some(parent) = parent.filter(|parent| !unfinished.contains(parent)) else {
-            continue;
-        };
-        let has_failed = if let Some(known) = ended.get(&parent) {
-            *known
-        } else {
-            let status = reader.status(parent)?;
-            let failed = |status: Status| status.has_ended() && status != Status::Succeeded;
-            let has_failed = status.is_some_and(failed);
-            ended.insert(parent, has_failed);
-            has_failed
-        };
-        if has_failed {
-            orphans.push(one.request.id);
-        }
-    }
-    Ok(orphans)
+    let children = || {
+        let wanted = restored.iter().filter(|one| !one.retried);
+        wanted.filter_map(|one| {
+            let parent = one.request.submission.options.parent_of_child()?;
+            Some((one.request.id, parent))
+        })
+    };
+    let ended = ended(reader, restored, children().map(|(_, parent)| parent))?;
+    let has_failed = |parent| {
+        let status = ended.get(&parent);
+        status.is_some_and(|status| *status != Status::Succeeded)
+    };
+    let orphans = children().filter(|(_, parent)| has_failed(*parent));
+    Ok(orphans.map(|(id, _)| id).collect())
 }
 
 /// How the predecessors of unfinished requests ended.
-fn before(reader: &DatabaseReader, restored: &[Restored]) -> Result<Vec<(RequestId, Status)>> {
-    let unfinished: HashSet<_> = restored.iter().map(|one| one.request.id).collect();
+fn before(reader: &DatabaseReader, restored: &[Restored]) -> Result<HashMap<RequestId, Status>> {
     let named = restored
         .iter()
         .flat_map(|one| &one.request.submission.options.after);
-    let wanted: HashSet<_> = named.filter(|id| !unfinished.contains(id)).collect();
-    let mut ended = Vec::new();
+    ended(reader, restored, named.copied())
+}
+
+/// How those of some requests ended that have; each is asked for once.
+fn ended(
+    reader: &DatabaseReader,
+    restored: &[Restored],
+    wanted: impl Iterator<Item = RequestId>,
+) -> Result<HashMap<RequestId, Status>> {
+    let unfinished: HashSet<_> = restored.iter().map(|one| one.request.id).collect();
+    let wanted: HashSet<_> = wanted.filter(|id| !unfinished.contains(id)).collect();
+    let mut ended = HashMap::new();
     for id in wanted {
-        let status = reader.status(*id)?;
+        let status = reader.status(id)?;
         let status = status.filter(|status| status.has_ended());
-        ended.extend(status.map(|status| (*id, status)));
+        ended.extend(status.map(|status| (id, status)));
     }
     Ok(ended)
 }

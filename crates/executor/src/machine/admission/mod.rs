@@ -227,13 +227,17 @@ impl Admission {
     }
 
     pub(super) fn is_held(&self) -> bool {
-        self.is_ending() || self.hold.is_some() || self.pause.is_some()
+        self.is_ending() || self.is_stopped()
     }
 
     /// Whether nothing begins but the children of what runs: the server waits for that to end.
     pub(super) fn takes_children_alone(&self) -> bool {
-        let is_stopped = self.hold.is_some() || self.pause.is_some();
-        self.is_ending() && !is_stopped
+        self.is_ending() && !self.is_stopped()
+    }
+
+    /// Whether not even those begin.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.hold.is_some() || self.pause.is_some()
     }
 
     /// Whether what runs is to end, and nothing else to begin.

@@ -35,7 +35,7 @@ impl Runs {
 
     /// Whether requests may be dispatched. Failing starts do not prevent that: workers that are up take requests.
     fn may_dispatch(&self, parts: &Parts) -> bool {
-        (!parts.admission.is_held() || parts.admission.takes_children_alone())
+        !parts.admission.is_stopped()
             && self.ledger.down().is_none()
             && self.ledger.is_behind().is_none()
     }

@@ -442,20 +442,23 @@ impl Runs {
         self.idempotency.remember(key, id, name);
     }
 
-    /// The parents of these requests have ended without success.
-    pub(in crate::machine) fn orphan(&mut self, ids: Vec<RequestId>) {
-        self.orphaned.extend(ids);
-    }
-
-    /// Remembers a child of an unfinished request.
-    pub(in crate::machine) fn remember_child(&mut self, parts: &mut Parts, one: &KnownChild) {
-        self.families.remember(parts, one);
-        let parent = parts.register.by_id(one.parent).map(Entry::state);
-        // It had begun when the last server ended, and may not run again.
-        if let Some(State::Ending(ending)) = parent
-            && ending.status != Status::Succeeded
-        {
-            self.orphaned.push(one.id);
+    /// Remembers children, and which of them are to be cancelled; see `Machine::restore_children`.
+    pub(in crate::machine) fn restore_children(
+        &mut self,
+        parts: &mut Parts,
+        known: &[KnownChild],
+        orphans: Vec<RequestId>,
+    ) {
+        self.orphaned.extend(orphans);
+        for one in known {
+            self.families.remember(parts, one);
+            let parent = parts.register.by_id(one.parent).map(Entry::state);
+            // It had begun when the last server ended, and may not run again.
+            if let Some(State::Ending(ending)) = parent
+                && ending.status != Status::Succeeded
+            {
+                self.orphaned.push(one.id);
+            }
         }
     }
 
