@@ -250,6 +250,7 @@ _EXECUTOR_TIMES: Final = (
     "max_worker_age",
     "cancel_grace",
     "terminate_grace",
+    "node_timeout",
     "retention_age",
     "idle_timeout",
     "drain_grace",
@@ -346,6 +347,18 @@ class ExecutorConfig:
 
     drain_grace: float = 60.0
     """After SIGTERM, running requests have so long to end; then they end with the server."""
+
+    engine: str = ""
+    """Where workers run: "dask" on the nodes of a Dask cluster; empty on this machine."""
+
+    scheduler: str = ""
+    """Of the engine's cluster, as in tcp://10.0.0.1:8786; empty: the engine starts one here."""
+
+    engine_host: str = ""
+    """The address of this machine for the engine's nodes; empty: by which it reaches them."""
+
+    node_timeout: float = 30.0
+    """A node that says nothing for so long is lost, with what runs there."""
 
     server_number: int = 0
     """It is in the ids of the server's requests, so that stores of several may be merged."""
@@ -533,7 +546,7 @@ KINDS: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(_EXECUTOR_COUNTS, "count"),
         **dict.fromkeys(_EXECUTOR_TIMES, "time"),
         **dict.fromkeys(_EXECUTOR_BYTES, "size"),
-        "synchronous": "word",
+        **dict.fromkeys(("synchronous", "engine", "scheduler", "engine_host"), "word"),
     },
     "gateway": {**dict.fromkeys(_GATEWAY_COUNTS, "count"), "max_body_bytes": "size"},
     "tensor": {

@@ -262,6 +262,8 @@ pub enum Cause {
     Memory,
     Time,
     Server,
+    /// The node of its worker was lost, and may still run it.
+    NodeLost,
     Unknown,
     /// The run took longer than it may.
     Timeout,
@@ -289,6 +291,7 @@ impl Cause {
             Self::Memory => "memory",
             Self::Time => "time",
             Self::Server => "server",
+            Self::NodeLost => "node_lost",
             Self::Unknown => "unknown",
             Self::Timeout => "timeout",
             Self::After => "after",
@@ -309,6 +312,7 @@ impl Cause {
             "memory" | "out_of_memory" => Self::Memory,
             "time" | "call_deadline" => Self::Time,
             "server" | "keeper_lost" => Self::Server,
+            "node_lost" => Self::NodeLost,
             // What the pool does by its settings.
             "idle_timeout" | "closed" | "lifetime" | "uses" | "evicted" | "discarded" => {
                 Self::Stopped

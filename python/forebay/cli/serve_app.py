@@ -152,6 +152,7 @@ def _say(options: argparse.Namespace, event: dict[str, Any]) -> None:
 
 
 _TOLD = {
+    "engine": "forebay: workers run on {cluster}",
     "http": "forebay: HTTP at {url}; a browser opens, within five minutes, {link}",
     "http, no link": "forebay: HTTP at {url}",
     "loaded": "forebay: loaded {app}, code {code}",

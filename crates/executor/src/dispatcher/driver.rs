@@ -76,6 +76,7 @@ impl Driver {
         let clock = store.map_or_else(Clock::new, |store| store.clock);
         let now = clock.now();
         let memory_limit = settings.policy.memory_limit;
+        let memory = settings.memory();
         let mut policy = settings.policy;
         if let Some(store) = &settings.store {
             policy.result_bytes_max = store.result_bytes_max;
@@ -103,7 +104,13 @@ impl Driver {
             .map(|directory| Logs::open(&directory, settings.log_bytes_max))
             .transpose()?;
         let side_socket = settings.side_socket.as_deref();
-        let workers = Workers::new(&poll, side_socket, memory_limit, commits.has_store())?;
+        let workers = Workers::new(
+            &poll,
+            side_socket,
+            memory,
+            memory_limit,
+            commits.has_store(),
+        )?;
         // Clients connect last: until the store was read, no id, submission token or idempotency key of theirs
         // could be recognized.
         let audit = state.as_deref().map(AuditLog::new);

@@ -5,9 +5,11 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forebay_base::host::Host;
+
 use crate::dispatcher::handover::MovedWorker;
 use crate::dispatcher::limit::ARGUMENTS_BYTES_MAX;
-use crate::gauge::Limits;
+use crate::gauge::{Limits, Memory};
 use crate::limit::LOG_BYTES_MAX;
 use crate::machine::Policy;
 use crate::store::StoreConfig;
@@ -32,10 +34,26 @@ pub struct Settings {
     pub log_bytes_max: u64,
     /// Bytes of one submission's arguments.
     pub arguments_bytes_max: usize,
+    /// The workers are on other machines: this one's memory does not bound them.
+    pub elsewhere: bool,
     /// After a source file changed, dispatch nothing until the new code is installed.
     pub reload: bool,
     /// How long the server is idle before the supervisor is notified; `None`: never.
     pub idle_end: Option<Duration>,
+}
+
+impl Settings {
+    /// The memory that the workers have.
+    pub fn memory(&self) -> Memory {
+        let mut memory = Memory::find(&Host::default());
+        if let Some(limit) = self.policy.memory_limit {
+            memory = memory.limited(limit);
+        }
+        if self.elsewhere {
+            memory = memory.elsewhere();
+        }
+        memory
+    }
 }
 
 impl Default for Settings {
@@ -66,6 +84,7 @@ impl Default for Settings {
             side_socket: None,
             log_bytes_max: LOG_BYTES_MAX,
             arguments_bytes_max: ARGUMENTS_BYTES_MAX,
+            elsewhere: false,
             reload: false,
             idle_end: None,
         }

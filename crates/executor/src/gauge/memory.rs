@@ -22,6 +22,8 @@ pub struct Memory {
     limit_bytes: u64,
     /// A limit for the workers alone, below what the system sets.
     workers_max: Option<u64>,
+    /// The workers are on other machines, so this one's memory is not theirs.
+    elsewhere: bool,
 }
 
 /// A measurement.
@@ -42,7 +44,15 @@ impl Memory {
             pressure: Pressure::find(host),
             limit_bytes: host.memory_limit_bytes().unwrap_or(u64::MAX),
             workers_max: None,
+            elsewhere: false,
         }
+    }
+
+    /// Memory of other machines, of which only what each worker has is known.
+    #[must_use]
+    pub fn elsewhere(mut self) -> Self {
+        self.elsewhere = true;
+        self
     }
 
     /// Refer to this limit instead. One below the system's applies to the workers alone: their memory counts against
@@ -78,6 +88,12 @@ impl Memory {
 
     /// Measure now, given what the workers have. Cost: two small reads for each level with a limit.
     pub fn measure(&self, workers_bytes: u64) -> MemoryUse {
+        if self.elsewhere {
+            return MemoryUse {
+                resident_bytes: workers_bytes,
+                pressure: 0.0,
+            };
+        }
         let confined = self.cgroup.iter().flat_map(|cgroup| {
             let levels = cgroup.levels().iter();
             levels.filter_map(|level| free(cgroup, level))
@@ -125,6 +141,19 @@ fn resident(stat: &str, version: CgroupVersion) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_memory_of_this_machine_does_not_bound_workers_elsewhere() {
+        let memory = Memory::find(&Host::default()).limited(1 << 60).elsewhere();
+        assert_eq!(memory.limit_bytes(), 1 << 60);
+        assert_eq!(
+            memory.measure(7),
+            MemoryUse {
+                resident_bytes: 7,
+                pressure: 0.0
+            }
+        );
+    }
 
     #[test]
     fn cache_does_not_count_as_in_use() {

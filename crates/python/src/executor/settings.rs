@@ -80,7 +80,7 @@ fn set_server(settings: &mut Settings, name: &str, value: &Bound<'_, PyAny>) -> 
 fn set_plain(settings: &mut Settings, name: &str, value: &Bound<'_, PyAny>) -> Result<bool> {
     Ok(set_field!(
         settings, name, value;
-        socket side_socket log_bytes_max arguments_bytes_max reload
+        socket side_socket log_bytes_max arguments_bytes_max elsewhere reload
     ))
 }
 

@@ -20,6 +20,7 @@ EXAMPLES = """\
   forebay serve tune.py --http 127.0.0.1:8000       over HTTP too, for this machine
   forebay serve tune.py --http 0.0.0.0:8443 --tls-cert server.pem --tls-key server.key
   forebay serve tune.py --takeover                  in the place of the one that runs
+  forebay serve tune.py --engine dask --scheduler tcp://10.0.0.1:8786
   forebay serve                                     no app: lend services, as many as cores
   forebay serve --max-size 8 --idle-timeout 10min   eight at once, ended when idle for long
   forebay serve --max-leases 2                      no program holds more than two
@@ -32,6 +33,8 @@ OF_EXECUTOR = {
     "max_workers": "workers at once (as memory and processors admit)",
     "max_memory": "memory of all workers (what the cgroup or the machine has)",
     "synchronous": "what a commit survives: full (loss of power) or normal (its own death)",
+    "engine": "where workers run: dask, on the nodes of a Dask cluster (on this machine)",
+    "scheduler": "of the cluster, as tcp://10.0.0.1:8786 (the engine starts a cluster here)",
     "drain_grace": "what runs may take so long when it ends (60s)",
 }
 """Settings of the executor that have an option here; `forebay config executor` lists all."""

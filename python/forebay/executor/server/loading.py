@@ -11,7 +11,6 @@ from forebay.errors import ConfigError
 from forebay.executor.app.blame import without_own_lines
 from forebay.executor.server.job import Job
 from forebay.executor.server.worker_group import WorkerGroup
-from forebay.pool import Spec
 
 LOOK_MS: Final = 100
 """Between two looks at the keeper, which may have something to report."""
@@ -32,14 +31,14 @@ class Loaded(NamedTuple):
 
 
 def load(
-    spec: Spec[Any], *, start_timeout: float, is_asked_to_stop: Callable[[], bool]
+    group_of: Callable[[], WorkerGroup], *, is_asked_to_stop: Callable[[], bool]
 ) -> Loaded | None:
     """Import an application in a template; None if this server is asked to stop meanwhile.
 
     Raises:
         ConfigError: it cannot be imported; the message is the traceback.
     """
-    group = WorkerGroup(spec, start_timeout=start_timeout, name="workers")
+    group = group_of()
     with contextlib.ExitStack() as failed:
         failed.callback(group.close, END_S)
         outcome: list[bytes] = []

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from forebay.executor.server.worker_group import WorkerGroup, local_group
+
 if TYPE_CHECKING:
     from forebay import _core
     from forebay.pool import Spec
@@ -61,6 +63,7 @@ class Plan:
         options: of every worker.
         files: what is watched while nothing else is known of the application.
         reloads: whether a change of the sources is loaded at once, or only told.
+        group_of: makes the group of a version: its description, and `start_timeout`.
         loads: whether there is an application with a manifest; `forebay.Executor` has none.
         start_timeout: seconds that a start may take, the import of the application included.
     """
@@ -70,6 +73,7 @@ class Plan:
     options: dict[str, Any]
     files: tuple[str, ...]
     reloads: bool
+    group_of: Callable[[Spec[Any], float], WorkerGroup] = local_group
     loads: bool = True
     start_timeout: float = 120.0
 

@@ -40,6 +40,7 @@ from forebay.executor.server.takeover.handover import Handover, HandoverListener
 from forebay.executor.server.takeover.moved import aged
 from forebay.executor.server.takeover.predecessor import Inherited, Predecessor
 from forebay.executor.server.takeover.succession import Kept, Succession
+from forebay.executor.server.worker_group import local_group
 from forebay.executor.wire.paths import Notice, Running, ServerPaths, StateLock, paths_of
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ if TYPE_CHECKING:
 
     from forebay._hook_config import HookConfig
     from forebay.executor.app.target import Target
+    from forebay.executor.engine.engine import Cluster
     from forebay.executor.server.hooks.driver import Hooks
+    from forebay.executor.server.worker_group import WorkerGroup
     from forebay.pool import Spec
 
 OOM_SCORE = 500
@@ -58,7 +61,7 @@ _log = logging.getLogger(__name__)
 Report = Callable[[str, dict[str, Any]], None]
 """Gets what happens, and its facts.
 
-Events: "ready", "reloading", "loaded", "unfit", "changed", "warning", "draining", "ended"; where it
+Events: "engine", "ready", "reloading", "loaded", "unfit", "changed", "warning", "draining", "ended"; where it
 takes another one's place "taking", where another one takes its place "given", "resumed", "taken".
 """
 
@@ -146,6 +149,8 @@ class Server:
         self._fault: BaseException | None = None
         self._notice: Notice | None = None
         self._dispatcher: _core.Dispatcher | None = None
+        self._cluster: Cluster | None = None
+        """None: workers run here."""
         self._supervisor: Supervisor | None = None
         """Both are None until `run` has made them; signals may come before."""
         self._services: Services
@@ -172,14 +177,11 @@ class Server:
         signals: list[int] = []
         with _handling(self._handlers(signals)), contextlib.ExitStack() as stack:
             succession = self._succession
+            self._open_cluster(stack)
             stack.callback(succession.close)
             place = None
             if succession.takes:
-                place = succession.take(
-                    self._spec(),
-                    start_timeout=self._pool.start_timeout,
-                    within_s=self._config.drain_grace,
-                )
+                place = succession.take(self._group, within_s=self._config.drain_grace)
             begins = place is not None or not self._asked_to_stop
             while begins:
                 self._run_once(place)
@@ -193,6 +195,27 @@ class Server:
         if self._fault is not None:
             raise InternalError(f"the server ended by a fault: {self._fault!r}") from self._fault
         return number
+
+    def _open_cluster(self, stack: contextlib.ExitStack) -> None:
+        """Have workers run where the configuration says."""
+        if self._config.engine:
+            from forebay.executor.engine.engine import open_cluster
+
+            directory = self.paths.socket.parent
+            make_private(directory)
+            self._cluster = open_cluster(
+                self._config, self._target, self._pool, directory, self.warned
+            )
+            stack.callback(self._cluster.close)
+            self._report("engine", {"name": self._config.engine, **self._cluster.facts()})
+
+    def _group(self) -> WorkerGroup:
+        """Of the newest code."""
+        return self._group_of(self._spec(), self._pool.start_timeout)
+
+    @property
+    def _group_of(self) -> Callable[[Spec[Any], float], WorkerGroup]:
+        return local_group if self._cluster is None else self._cluster.group
 
     def _run_once(self, place: Inherited | None) -> None:
         """Serve until the end, or until the place is given to another server."""
@@ -241,6 +264,7 @@ class Server:
             "socket": str(self.paths.socket),
             "pool_socket": str(self.paths.pool_socket),
             "http": self._http,
+            "engine": None if self._cluster is None else self._cluster.facts(),
             "synchronous": self._config.synchronous,
             "retention_s": self._config.retention_age,
             "reloads": self._reloads,
@@ -325,6 +349,8 @@ class Server:
         settings = settings_of(
             config, self.paths, reloads=self._reloads, ends_when_idle=self._ends_when_idle
         )
+        if self._cluster is not None:
+            settings.update(self._cluster.settings(config.max_memory))
         if place is not None:
             settings.update(
                 passed=place.clients, gateway=place.gateway or 0, moved=aged(place.workers)
@@ -355,6 +381,8 @@ class Server:
         """A worker of the application."""
         from forebay.executor.worker.worker import Worker
 
+        if self._cluster is not None:
+            return self._cluster.spec()
         target = self._target
         return Worker.spec(target.kind, target.where, target.attribute, target.directory)
 
@@ -375,6 +403,7 @@ class Server:
             },
             files=(str(self._target.file),),
             reloads=self._reloads,
+            group_of=self._group_of,
             start_timeout=self._pool.start_timeout,
         )
 
@@ -573,7 +602,8 @@ class Server:
         """The application was imported."""
         self.manifest = manifest
         self._keep(text)
-        self._services.want(manifest["services"])
+        if self._cluster is None:  # else they are leased on the nodes
+            self._services.want(manifest["services"])
         self._report("loaded", {"code": manifest["code"], "app": manifest["app"]})
         self._fit.set()
         self._wake()

@@ -385,7 +385,7 @@ class Supervisor:
     def _advance(self, slot: _Slot) -> None:
         """Hand a worker over as soon as it is ready."""
         try:
-            if not slot.group.advance(slot.worker):
+            if not (slot.group.advance(slot.worker) and slot.group.place(slot.worker)):
                 return
             self._unregister(slot.worker)
             plan = self._plan
@@ -465,7 +465,7 @@ class Supervisor:
         plan = self._plan
         self._code = code_of(self._files)
         try:
-            group = WorkerGroup(plan.spec_of(), start_timeout=plan.start_timeout, name="workers")
+            group = plan.group_of(plan.spec_of(), plan.start_timeout)
         except (Error, OSError) as error:  # such as that no descriptor is left, for now
             self._failed_load(str(error), temporary=True)
             return
@@ -495,6 +495,8 @@ class Supervisor:
         if self._next is not None:
             group, self._next = self._next, None
             self._replace(group)
+        if self._group is not None:
+            self._group.know_code(told["code"])
         self._failed_loads = 0
         self._dispatcher.hold(None)
         self._watcher.loaded(told, manifest)

@@ -240,6 +240,13 @@ class WorkerGroup:
         worker.ready = True
         return True
 
+    def place(self, worker: Worker) -> bool:
+        """Whether a worker that is ready has a place to run, as all have here. Never waits."""
+        return True
+
+    def know_code(self, code: str) -> None:
+        """The hash of the code that its first worker has told: there is no other here."""
+
     def ask(self, worker: Worker, method: str, args: tuple[Any, ...] = ()) -> int:
         """Call a method of a worker that is ready; `answer` has what it returned."""
         return worker.begin(method, args)
@@ -326,6 +333,11 @@ class WorkerGroup:
         watch, self._watch = self._watch, -1
         if watch >= 0:
             os.close(watch)
+
+
+def local_group(spec: Spec[Any], start_timeout: float) -> WorkerGroup:
+    """The group of a version whose workers run here."""
+    return WorkerGroup(spec, start_timeout=start_timeout, name="workers")
 
 
 def _death(told: Told) -> Death:

@@ -118,15 +118,7 @@ class Isolation:
         notifies a writer that a pipe is empty, so this checks again after a pause.
         Cost: one system call if nothing was printed.
         """
-        unread = bytearray(4)
-        for pause_s in READER_PAUSES_S:
-            try:
-                ioctl(self._outputs[0][1], FIONREAD, unread)
-            except OSError:
-                return
-            if not any(unread):
-                return
-            time.sleep(pause_s)
+        wait_until_read(self._outputs[0][1])
 
     def restore_output(self) -> None:
         """Restore descriptors 1 and 2 if a request has replaced them.
@@ -175,6 +167,19 @@ class Isolation:
             if number in _TIMERS:
                 signal.setitimer(_TIMERS[number], 0)
             signal.signal(number, before)
+
+
+def wait_until_read(descriptor: int) -> None:
+    """Wait until everything in this pipe was read, for a second at most."""
+    unread = bytearray(4)
+    for pause_s in READER_PAUSES_S:
+        try:
+            ioctl(descriptor, FIONREAD, unread)
+        except OSError:
+            return
+        if not any(unread):
+            return
+        time.sleep(pause_s)
 
 
 def _duplicate(descriptor: int) -> tuple[int, tuple[int, int] | None]:

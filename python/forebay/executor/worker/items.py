@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from forebay.executor.worker.entry import Call, Entry
     from forebay.executor.worker.side import Side
 
-__all__ = ["Items", "ItemsFile"]
+__all__ = ["Items", "ItemsFile", "begin_file"]
 
 Run = tuple[str, int]
 """Id and attempt."""
@@ -213,18 +213,7 @@ class ItemsFile:
 
     def _begin(self) -> None:
         """Make the file, in the place of that of the run before."""
-        before = head_of(self._path)
-        new = f"{self._path}.{self._run[1]}.new"
-        descriptor = open_new(new)
-        try:
-            os.pwrite(descriptor, first_head(1 if before is None else before.epoch + 1), 0)
-            os.rename(new, self._path)
-            found = os.fstat(descriptor)
-        except BaseException:
-            os.close(descriptor)
-            with contextlib.suppress(OSError):
-                os.unlink(new)
-            raise
+        descriptor, found = begin_file(self._directory, *self._run)
         self._identity = found.st_dev, found.st_ino
         if self._items.files_open >= OPEN_MAX:
             os.close(descriptor)
@@ -289,6 +278,30 @@ class ItemsFile:
 
     def _unkept(self, part: str, error: OSError) -> Unkept:
         return Unkept(not_kept(self._what, part, self._directory, error))
+
+
+def begin_file(directory: str, id: str, attempt: int) -> tuple[int, os.stat_result]:
+    """A file without items and of the next epoch, in the place of that of the run before.
+
+    Returns:
+        Its descriptor, and what the system says of it.
+
+    Raises:
+        OSError: it cannot be made; nothing of it is left.
+    """
+    path = os.path.join(directory, id)
+    before = head_of(path)
+    new = f"{path}.{attempt}.new"
+    descriptor = open_new(new)
+    try:
+        os.pwrite(descriptor, first_head(1 if before is None else before.epoch + 1), 0)
+        os.rename(new, path)
+        return descriptor, os.fstat(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            os.unlink(new)
+        raise
 
 
 def _write(descriptor: int, parts: list[Any], at: int) -> None:

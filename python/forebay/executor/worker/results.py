@@ -23,14 +23,19 @@ if TYPE_CHECKING:
 
     from forebay.executor.worker.entry import Entry
 
-__all__ = ["LargeResult", "Results"]
+__all__ = ["DIRECTORY", "LargeResult", "Results", "name_of"]
 
 FILE_BYTES_MAX: Final = 1 << 30
 """A longer result fails its request: it could not be sent to a client on another machine."""
 
-_DIRECTORY: Final = "results"
+DIRECTORY: Final = "results"
 _UNFINISHED: Final = "new"
 """Both as in crates/executor/src/store."""
+
+
+def name_of(id: str, attempt: int) -> str:
+    """The file of a run's result, until the server has seen its answer."""
+    return f"{id}.{attempt}.{_UNFINISHED}"
 
 
 class Results:
@@ -46,7 +51,7 @@ class Results:
     __slots__ = ("_bytes_max", "_directory", "_parts")
 
     def __init__(self, state: str | None, bytes_max: int) -> None:
-        self._directory = None if state is None else os.path.join(state, _DIRECTORY)
+        self._directory = None if state is None else os.path.join(state, DIRECTORY)
         self._bytes_max = bytes_max
         self._parts: Callable[[Any], list[Any]] = Encoder().encode
 
@@ -90,7 +95,7 @@ class LargeResult:
             return answers.too_long(
                 LimitError(f"{self._size} bytes; a file may have {FILE_BYTES_MAX}")
             )
-        path = os.path.join(self._directory, f"{id}.{attempt}.{_UNFINISHED}")
+        path = os.path.join(self._directory, name_of(id, attempt))
         try:
             self._write(path)
         except OSError as error:

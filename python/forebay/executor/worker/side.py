@@ -24,6 +24,7 @@ RECORD_BYTES_MAX = 16 << 10
 """The most bytes of a record's payload; longer output is sent in parts."""
 
 _HELLO = struct.Struct("<BIQ")
+HELLO_BYTES = _HELLO.size
 _HEAD = struct.Struct("<BQI")
 
 
@@ -112,6 +113,18 @@ class Side:
             elif kind == RECALL and recalls is not None:
                 recalls.append(number)
         return found
+
+    def forward(self, record: bytes) -> None:
+        """Send a record of a worker that is elsewhere; it waits for a slow server."""
+        with contextlib.suppress(OSError):  # the server has gone, and the keeper ends this process
+            self._socket.send(record)
+
+    def taken(self) -> bytes | None:
+        """The next record of the server as it is; None: there is none now. Never waits."""
+        try:
+            return self._socket.recv(_HEAD.size, socket.MSG_DONTWAIT) or None
+        except OSError:
+            return None
 
     def close(self) -> None:
         """Close the socket."""

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use forebay_base::Queue;
-use forebay_base::host::Host;
 
 use crate::dispatcher::context::Context;
 use crate::dispatcher::poll::{Poll, Source, watch_only};
@@ -26,14 +25,9 @@ impl Measures {
     ///
     /// # Errors
     /// `System`.
-    pub fn start(poll: &Poll, memory_limit: Option<u64>) -> Result<Self> {
+    pub fn start(poll: &Poll, memory: Memory) -> Result<Self> {
         let readings = Arc::new(Queue::new(READINGS_MAX).map_err(queue_error)?);
         watch_only(poll, &*readings, Source::Gauge)?;
-        let memory = Memory::find(&Host::default());
-        let memory = match memory_limit {
-            Some(limit) => memory.limited(limit),
-            None => memory,
-        };
         Ok(Self {
             gauge: Gauge::start(memory, Arc::clone(&readings))?,
             readings,
@@ -107,12 +101,15 @@ impl Measures {
 
 #[cfg(test)]
 mod tests {
+    use forebay_base::host::Host;
+
     use super::*;
 
     #[test]
     fn the_memory_of_an_ended_worker_is_not_counted_for_another() {
         let poll = Poll::new().expect("an epoll");
-        let mut measures = Measures::start(&poll, None).expect("a thread");
+        let mut measures =
+            Measures::start(&poll, Memory::find(&Host::default())).expect("a thread");
         let reading = |resident_bytes, gone| Reading::Machine {
             resident_bytes,
             pressure: 0.0,

@@ -41,6 +41,7 @@ use crate::dispatcher::workers::processes::Processes;
 use crate::dispatcher::workers::reply::outcome_of;
 use crate::error::Result;
 use crate::feed::Happening;
+use crate::gauge::Memory;
 use crate::id::RequestId;
 use crate::request::{Lane, Slot};
 
@@ -70,10 +71,11 @@ impl Workers {
     pub fn new(
         poll: &Poll,
         side_socket: Option<&Path>,
+        memory: Memory,
         memory_limit: Option<u64>,
         keeps_files: bool,
     ) -> Result<Self> {
-        let measures = Measures::start(poll, memory_limit)?;
+        let measures = Measures::start(poll, memory)?;
         let mut sides = SideChannels::default();
         if let Some(path) = side_socket {
             sides.listen(poll, path)?;

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from forebay._core import Dispatcher
     from forebay.executor.server.services import Services
     from forebay.executor.server.supervisor import Supervisor
+    from forebay.executor.server.worker_group import WorkerGroup
     from forebay.executor.wire.paths import StateLock
-    from forebay.pool import Spec
 
 ENDED_S = 1.0
 """For the other server to be seen to have ended, once its connection has."""
@@ -98,14 +98,13 @@ class Succession:
 
     # From the server before.
 
-    def take(self, spec: Spec[Any], *, start_timeout: float, within_s: float) -> Inherited | None:
+    def take(self, group_of: Callable[[], WorkerGroup], *, within_s: float) -> Inherited | None:
         """Import the application, then have the place.
 
         None: asked to stop meanwhile; or the other server has ended, and there is no place to take.
 
         Args:
-            spec: of the application's workers.
-            start_timeout: seconds that its import may take.
+            group_of: makes the group of the application's workers.
             within_s: how long to wait for what cannot go over.
 
         Raises:
@@ -116,7 +115,7 @@ class Succession:
         def is_asked_to_stop() -> bool:
             return self._owner.stops() > 0
 
-        self._loaded = load(spec, start_timeout=start_timeout, is_asked_to_stop=is_asked_to_stop)
+        self._loaded = load(group_of, is_asked_to_stop=is_asked_to_stop)
         if self._loaded is None:
             return None
         try:

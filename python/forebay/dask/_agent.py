@@ -1,0 +1,247 @@
+"""The agent: a client of a Dask cluster that submits a task for each worker that is wanted.
+
+A stand-in connects to its Unix socket, sends its order in a line, and stays connected as long as
+the worker is wanted. The task is submitted again while it was lost and nobody has come; its error
+is answered in a line. The program ends with its stdin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import sys
+import time
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from distributed import Client, LocalCluster, Scheduler, get_worker
+from distributed import Security as DaskSecurity
+from distributed.comm import get_address_host
+from distributed.comm import CommClosedError
+
+from forebay.executor._internal import run_worker
+
+__all__ = ["run_task"]
+
+CONNECT_S: Final = 10.0
+"""For the first connection to a scheduler."""
+
+AGAIN_S: Final = 0.5
+"""Between two tries to reach a scheduler that was lost."""
+
+WARN_S: Final = 30.0
+"""Between two warnings that it is not reached."""
+
+THREADS: Final = 4
+"""Of each process of a cluster that is started here: so many workers of the application."""
+
+OUTPUT: Final = 3
+"""The descriptor of what is told to the server."""
+
+PROTOCOL: Final = "forebay+unix"
+"""Of such a cluster: sockets of this user, so that no other one gives it work."""
+
+
+def run_task(order: dict[str, Any]) -> None:
+    """What a task is: a worker of the application, in a thread of a Dask worker."""
+    security = get_worker().security
+    run_worker(order, lambda: security.get_connection_args("worker")["ssl_context"])
+
+
+class Cluster:
+    """The cluster, as long as this process lives; it is found again where it was lost.
+
+    Args:
+        address: of its scheduler; empty: one is started here.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._local: LocalCluster | None = None
+        self._client: Client | None = None
+        self._lock = asyncio.Lock()
+
+    async def start(self) -> dict[str, Any]:
+        """Connect, or start it; what it is."""
+        if not self._address:
+            self._local = await LocalCluster(
+                n_workers=os.cpu_count() or 1,
+                threads_per_worker=THREADS,
+                protocol=PROTOCOL,
+                dashboard_address="127.0.0.1:0",
+                asynchronous=True,
+            )
+            self._address = self._local.scheduler_address
+        client = await self._connect(CONNECT_S)
+        nodes, threads, memory = await client.run_on_scheduler(_totals)
+        return {
+            "text": f"the Dask cluster at {self._address} ({nodes} nodes, {threads} threads)",
+            "is_here": self._local is not None,
+            "memory_bytes": memory,
+            "certificates": _certificates(client.security) if client.security else None,
+        }
+
+    @property
+    def address(self) -> str:
+        """Of its scheduler."""
+        return self._address
+
+    async def client(self) -> Client:
+        """A client that is connected; waits until there is a scheduler."""
+        async with self._lock:
+            warned = 0.0
+            while self._client is None or self._client.status != "running":
+                try:
+                    await self._connect(CONNECT_S)
+                except (OSError, TimeoutError, CommClosedError) as error:
+                    if time.monotonic() - warned > WARN_S:
+                        warned = time.monotonic()
+                        say(
+                            warning=f"the Dask scheduler at {self._address} is not reached, and"
+                            f" requests wait: {error}"
+                        )
+                    await asyncio.sleep(AGAIN_S)
+            return self._client
+
+    async def close(self) -> None:
+        """Let go of it; one that was started here ends."""
+        if self._client is not None:
+            with contextlib.suppress(Exception):  # it may be lost
+                await self._client.close(fast=True)
+        if self._local is not None:
+            await self._local.close()
+
+    async def _connect(self, timeout: float) -> Client:
+        before, self._client = self._client, None
+        if before is not None:
+            with contextlib.suppress(Exception):  # it is lost
+                await before.close(fast=True)
+        security = {} if self._local is None else {"security": self._local.security}
+        self._client = await Client(
+            self._address, asynchronous=True, timeout=timeout, set_as_default=False, **security
+        )
+        return self._client
+
+
+def _totals(dask_scheduler: Scheduler) -> tuple[int, int, int]:
+    """Nodes, threads and bytes of memory of a cluster; run in its scheduler."""
+    workers = dask_scheduler.workers.values()
+    threads = sum(worker.nthreads for worker in workers)
+    return len(workers), threads, sum(worker.memory_limit or 0 for worker in workers)
+
+
+def _certificates(security: DaskSecurity) -> dict[str, str] | None:
+    if security.tls_client_cert is None:
+        return None
+    return {
+        "ca": security.tls_ca_file,
+        "cert": security.tls_client_cert,
+        "key": security.tls_client_key or security.tls_client_cert,
+    }
+
+
+class Agent:
+    """Answers stand-ins."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Have a task for a stand-in until it has gone."""
+        asked = asyncio.create_task(self._keep(await reader.readline()))
+        left = asyncio.create_task(reader.read())
+        try:
+            await asyncio.wait((asked, left), return_when=asyncio.FIRST_COMPLETED)
+            if not left.done() and (error := asked.result()) is not None:
+                writer.write(json.dumps({"error": error}).encode() + b"\n")
+                await writer.drain()
+            await left
+        except (ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            for task in (asked, left):
+                task.cancel()
+            writer.close()
+
+    async def _keep(self, line: bytes) -> str | None:
+        """Have a task run to its end; why that cannot be. A lost one is submitted again."""
+        order = json.loads(line)
+        tries = 0
+        while True:
+            client = await self._cluster.client()
+            tries += 1
+            future = client.submit(
+                run_task,
+                order,
+                key=f"forebay-worker-{order['port']}-{order['secret'][:8]}-{tries}",
+                pure=False,
+            )
+            try:
+                await future
+                return None
+            except asyncio.CancelledError:
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise
+                await asyncio.sleep(AGAIN_S)  # the scheduler was lost, and its tasks with it
+            except CommClosedError:
+                await asyncio.sleep(AGAIN_S)
+            except Exception as error:  # whatever the cluster, or the task there, says
+                return f"the Dask cluster at {self._cluster.address} runs no worker: {error!r}"
+            finally:
+                future.release()
+
+
+def say(**told: Any) -> None:
+    """Tell the server."""
+    os.write(OUTPUT, json.dumps(told).encode() + b"\n")
+
+
+def _own_host(address: str) -> str:
+    """The address of this machine by which the cluster reaches it."""
+    host = get_address_host(address) if "unix" not in urlsplit(address).scheme else "127.0.0.1"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 9))  # sends nothing
+        return str(probe.getsockname()[0])
+
+
+async def _serve(given: dict[str, Any]) -> None:
+    cluster = Cluster(given["scheduler"])
+    try:
+        told = await cluster.start()
+        told["host"] = given["host"] or _own_host(cluster.address)
+        # Nodes on this machine share its memory.
+        told["is_here"] = told["is_here"] or told["host"].startswith("127.")
+    except (OSError, TimeoutError, ValueError, CommClosedError) as error:
+        say(
+            error=f"the Dask cluster at {given['scheduler'] or 'this machine'} cannot be used:"
+            f" {error}; start one with dask scheduler and dask worker, or leave --scheduler out"
+        )
+        await cluster.close()
+        return
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(given["socket"])
+    server = await asyncio.start_unix_server(Agent(cluster).answer, given["socket"])
+    os.chmod(given["socket"], 0o600)
+    say(**told)
+    ended = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().add_reader(0, lambda: ended.done() or ended.set_result(None))
+    await ended
+    server.close()
+    await cluster.close()
+
+
+def main() -> None:
+    """Serve stand-ins until stdin ends."""
+    os.dup2(1, OUTPUT, inheritable=False)
+    os.dup2(2, 1)  # what libraries print is not for the server
+    asyncio.run(_serve(json.loads(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    # Under its own name, by which the nodes import the task.
+    from forebay.dask._agent import main as serve
+
+    serve()

@@ -1,0 +1,143 @@
+"""The engine of a server on a Dask cluster: starts the agent, and starts it again if it ends.
+
+The agent is a process of its own, so that a server neither imports `distributed` nor waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from forebay.errors import BrokenError, ConfigError
+from forebay.executor._internal import Capacity, Certificates, Place
+
+if TYPE_CHECKING:
+    from forebay.config import ExecutorConfig
+
+__all__ = ["DaskEngine"]
+
+END_S: Final = 10.0
+"""For the agent to let go of the cluster, or to end its own."""
+
+PAUSE_S: Final = 1.0
+"""Before an agent is started that has ended."""
+
+
+class DaskEngine:
+    """A Dask cluster as the engine of a server.
+
+    Args:
+        config: `scheduler` is its address; without one a `LocalCluster` is started.
+        directory: for the agent's socket; private.
+        warn: gets what people have to know, in a thread of its own.
+    """
+
+    def __init__(
+        self, config: ExecutorConfig, directory: Path, warn: Callable[[str], None]
+    ) -> None:
+        self._config = config
+        self._socket = directory / "engine.sock"
+        self._warn = warn
+        self._agent: subprocess.Popen[bytes] | None = None
+        self._told: dict[str, Any] = {}
+        self._closing = threading.Event()
+        self._listener: threading.Thread | None = None
+
+    def start(self) -> Capacity:
+        """Connect to the cluster, or start one here.
+
+        Raises:
+            ConfigError: it cannot be reached, or `distributed` is missing.
+        """
+        told = self._begin()
+        self._listener = threading.Thread(target=self._listen, name="forebay-engine", daemon=True)
+        self._listener.start()
+        return Capacity(told["text"], told["is_here"], told["memory_bytes"] or None)
+
+    def place(self) -> Place:
+        """Where stand-ins wait for nodes."""
+        certificates = self._told["certificates"]
+        return Place(
+            agent=str(self._socket),
+            host=self._told["host"],
+            certificates=None if certificates is None else Certificates(**certificates),
+            silence=self._config.node_timeout,
+        )
+
+    def close(self) -> None:
+        """Let go of the cluster; one that was started here ends. Idempotent."""
+        self._closing.set()
+        agent = self._agent
+        if agent is not None:
+            assert agent.stdin is not None
+            with contextlib.suppress(OSError):
+                agent.stdin.close()  # at which it ends
+            try:
+                agent.wait(END_S)
+            except subprocess.TimeoutExpired:
+                agent.kill()
+                agent.wait()
+        if self._listener is not None:
+            self._listener.join()
+
+    def _begin(self) -> dict[str, Any]:
+        """Start an agent, and wait until it has the cluster."""
+        config = self._config
+        given = {
+            "scheduler": config.scheduler,
+            "host": config.engine_host,
+            "socket": str(self._socket),
+        }
+        command = [sys.executable, "-m", "forebay.dask._agent", json.dumps(given)]
+        self._agent = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        told = _line(self._agent.stdout)
+        if told is None:
+            code = self._agent.wait()
+            raise BrokenError(
+                f"the agent of the engine dask ended with {code} before it had the cluster; its"
+                " reason is above, or in the server's log",
+                delivered="no",
+            )
+        if "error" in told:
+            self._agent.wait()
+            raise ConfigError(told["error"])
+        self._told = told
+        return told
+
+    def _listen(self) -> None:
+        """Pass on what the agent says, until this is closed."""
+        while True:
+            assert self._agent is not None
+            while (told := _line(self._agent.stdout)) is not None:
+                self._warn(told["warning"])
+            if self._closing.is_set():
+                return
+            self._agent.wait()
+            self._warn("the agent of the engine dask has ended and is started again")
+            while not self._closing.wait(PAUSE_S):
+                try:
+                    self._begin()
+                except (ConfigError, BrokenError) as error:
+                    self._warn(str(error))
+                else:
+                    break
+            else:
+                return
+
+
+def _line(stream: IO[bytes] | None) -> dict[str, Any] | None:
+    """What the agent says next; None: it has ended."""
+    assert stream is not None
+    line = stream.readline()
+    if not line:
+        return None
+    told: dict[str, Any] = json.loads(line)
+    return told

@@ -1,0 +1,148 @@
+"""What runs the workers of a server on other machines, found by its name among entry points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from forebay.errors import ConfigError
+from forebay.executor.engine.group import NodeGroup
+from forebay.executor.engine.order import Order, Place
+from forebay.executor.engine.stand_in import StandIn
+
+if TYPE_CHECKING:
+    from forebay.config import ExecutorConfig, PoolConfig
+    from forebay.executor.app.target import Target
+    from forebay.executor.server.worker_group import WorkerGroup
+    from forebay.pool import Spec
+
+__all__ = ["GROUP", "Capacity", "Engine", "Cluster", "find_engine", "open_cluster"]
+
+GROUP: Final = "forebay.engines"
+"""The entry points: each loads a callable that takes a configuration, a directory for sockets and
+a receiver of warnings, and returns an `Engine`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a cluster has.
+
+    Attributes:
+        text: what it is, for people.
+        is_here: whether its nodes share the memory of this machine.
+        memory_bytes: of all nodes; None: it is not known.
+    """
+
+    text: str
+    is_here: bool
+    memory_bytes: int | None
+
+
+class Engine(Protocol):
+    """A cluster, from `start` until `close`."""
+
+    def start(self) -> Capacity:
+        """Connect to it, or start it.
+
+        Raises:
+            ConfigError, BrokenError: it cannot be used; the message says what to do.
+        """
+
+    def place(self) -> Place:
+        """Where stand-ins wait for nodes."""
+
+    def close(self) -> None:
+        """Let go of it; what this has started ends. Idempotent."""
+
+
+NewEngine = Callable[["ExecutorConfig", Path, Callable[[str], None]], Engine]
+
+
+def find_engine(name: str) -> NewEngine:
+    """What makes the engine of a name.
+
+    Raises:
+        ConfigError: no installed package has it.
+    """
+    found = {it.name: it for it in entry_points(group=GROUP)}
+    if name not in found:
+        known = ", ".join(sorted(found)) or "none"
+        raise ConfigError(
+            f"there is no engine {name!r} (installed: {known}); pip install 'forebay[dask]' has"
+            " the engine dask"
+        )
+    try:
+        new: NewEngine = found[name].load()
+    except ImportError as error:
+        raise ConfigError(
+            f"the engine {name!r} cannot be loaded: {error}; pip install 'forebay[{name}]'"
+        ) from error
+    return new
+
+
+class Cluster:
+    """The engine of one server, started, and how its workers are made there.
+
+    Args:
+        engine: it is started here, and closed by `close`.
+        target: the application.
+        pool: of the lenders of the nodes.
+    """
+
+    def __init__(self, engine: Engine, target: Target, pool: PoolConfig) -> None:
+        self._engine = engine
+        self._target = target
+        self._pool = pool
+        self._capacity = engine.start()
+
+    def spec(self) -> Spec[Any]:
+        """A stand-in."""
+        target = self._target
+        return StandIn.spec(target.kind, target.where, target.attribute, target.directory)
+
+    def group(self, spec: Spec[Any], start_timeout: float) -> WorkerGroup:
+        """The group of a version."""
+        target = self._target
+        order = Order(
+            kind=target.kind,
+            target=str(target.where),
+            attribute=target.attribute,
+            directory=None if target.directory is None else str(target.directory),
+            pool=asdict(self._pool),
+            start_timeout=start_timeout,
+        )
+        return NodeGroup(spec, order, self._engine.place, start_timeout=start_timeout)
+
+    def settings(self, max_memory: int) -> dict[str, Any]:
+        """What of a dispatcher's settings follows from the cluster; `max_memory`: 0, or a limit."""
+        if self._capacity.is_here:
+            return {}
+        return {"elsewhere": True, "memory_limit": max_memory or self._capacity.memory_bytes}
+
+    def facts(self) -> dict[str, Any]:
+        """What it is, for people."""
+        return {"cluster": self._capacity.text}
+
+    def close(self) -> None:
+        """Let go of the cluster. Idempotent."""
+        self._engine.close()
+
+
+def open_cluster(
+    config: ExecutorConfig,
+    target: Target,
+    pool: PoolConfig,
+    directory: Path,
+    warn: Callable[[str], None],
+) -> Cluster | None:
+    """The engine that a configuration names, started; None: workers run here.
+
+    Raises:
+        ConfigError, BrokenError: as `find_engine` and `Engine.start`.
+    """
+    if not config.engine:
+        return None
+    return Cluster(find_engine(config.engine)(config, directory, warn), target, pool)

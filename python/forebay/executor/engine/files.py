@@ -1,0 +1,184 @@
+"""Files of a worker that lies on another machine: sent as they grow, written as here.
+
+Items of generators and large results are files of the server's state directory, which a worker
+writes itself. On a node it writes them into a directory of its own; `Sender` reads them there, and
+`Keeper` writes them where they belong, before the record or the reply that names them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from typing import TYPE_CHECKING, Final
+
+from forebay.executor.engine.link import ITEMS, RESULT
+from forebay.executor.wire.ids import text_of
+from forebay.executor.wire.items import COUNTS, COUNTS_AT, DIRECTORY, HEAD_BYTES, head_of
+from forebay.executor.worker.items import begin_file
+from forebay.executor.worker.kept import not_kept, open_new
+from forebay.executor.worker.results import DIRECTORY as RESULTS
+from forebay.executor.worker.results import name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forebay.executor.engine.link import Link
+
+__all__ = ["Keeper", "Run", "Sender"]
+
+Run = tuple[int, int]
+"""Number of the request, and attempt."""
+
+PIECE_BYTES: Final = 1 << 20
+
+_ITEMS: Final = struct.Struct("<IQQQ")
+"""Attempt, offset, how many items there are, where the last ends: 0 in all pieces but the last."""
+
+_RESULT: Final = struct.Struct("<IQB")
+"""Attempt, offset, whether it is the last piece."""
+
+
+class Sender:
+    """Sends the files of one worker.
+
+    Args:
+        state: the directory that the worker takes for the server's; made here.
+        link: to the stand-in.
+    """
+
+    def __init__(self, state: str, link: Link) -> None:
+        self._items = os.path.join(state, DIRECTORY)
+        self._results = os.path.join(state, RESULTS)
+        for directory in (self._items, self._results):
+            os.makedirs(directory, 0o700)
+        self._link = link
+        self._sent: dict[Run, int] = {}
+        """Where the items end that were sent."""
+
+    def send_items(self, run: Run) -> None:
+        """Send the items of a run that are new."""
+        path = os.path.join(self._items, text_of(run[0]))
+        head = head_of(path)
+        if head is None:
+            return
+        at = self._sent.get(run, HEAD_BYTES)
+        with open(path, "rb") as file:
+            for offset, data, is_last in _pieces(file.fileno(), at, head.end):
+                counted = (head.number, head.end) if is_last else (0, 0)
+                self._link.put(ITEMS, run[0], _ITEMS.pack(run[1], offset, *counted), data)
+        self._sent[run] = head.end
+
+    def before_reply(self, run: Run) -> None:
+        """Send what a run has written and nobody was told of, and remove its files."""
+        if run in self._sent:
+            self.send_items(run)
+            del self._sent[run]
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(self._items, text_of(run[0])))
+        path = os.path.join(self._results, name_of(text_of(run[0]), run[1]))
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            for offset, data, is_last in _pieces(descriptor, 0, os.fstat(descriptor).st_size):
+                self._link.put(RESULT, run[0], _RESULT.pack(run[1], offset, is_last), data)
+        finally:
+            os.close(descriptor)
+        os.unlink(path)
+
+
+def _pieces(descriptor: int, at: int, end: int) -> Iterator[tuple[int, bytes, bool]]:
+    """Offset, bytes, and whether they are the last; one piece at least."""
+    while True:
+        data = os.pread(descriptor, min(PIECE_BYTES, end - at), at)
+        is_last = at + len(data) >= end or not data
+        yield at, data, is_last
+        if is_last:
+            return
+        at += len(data)
+
+
+class Keeper:
+    """Writes the files of a worker that is elsewhere into the state directory.
+
+    Args:
+        state: the server's state directory; None: it keeps nothing.
+        synced: whether items are on the disk before the reply of their run.
+    """
+
+    def __init__(self, state: str | None, *, synced: bool) -> None:
+        self._state = state
+        self._synced = synced
+        self._items: dict[Run, int] = {}
+        """Open files."""
+        self._results: dict[Run, int] = {}
+        self._failures: dict[Run, str] = {}
+        """Why something of a run could not be kept."""
+
+    def add_items(self, number: int, body: bytes) -> None:
+        """Write a piece of items; the first one of a run begins its file."""
+        attempt, offset, count, end = _ITEMS.unpack_from(body)
+        run, data = (number, attempt), memoryview(body)[_ITEMS.size :]
+        directory = self._directory(DIRECTORY)
+        with self._noting(run, directory, f"its items at {offset}"):
+            descriptor = self._items.get(run)
+            if descriptor is None:
+                descriptor = self._items[run] = begin_file(directory, text_of(number), attempt)[0]
+            _write(descriptor, data, offset)
+            if end:
+                os.pwrite(descriptor, COUNTS.pack(count, end), COUNTS_AT)
+
+    def add_result(self, number: int, body: bytes) -> None:
+        """Write a piece of a large result; after the last one it is on the disk."""
+        attempt, offset, is_last = _RESULT.unpack_from(body)
+        run, data = (number, attempt), memoryview(body)[_RESULT.size :]
+        directory = self._directory(RESULTS)
+        with self._noting(run, directory, f"its result at {offset}"):
+            descriptor = self._results.get(run)
+            if descriptor is None:
+                path = os.path.join(directory, name_of(text_of(number), attempt))
+                descriptor = self._results[run] = open_new(path)
+            _write(descriptor, data, offset)
+            if is_last:
+                os.fsync(descriptor)
+
+    def end(self, run: Run) -> str | None:
+        """Close the files of a run that has ended; why they could not be kept, if so."""
+        items, result = self._items.pop(run, None), self._results.pop(run, None)
+        if items is not None and self._synced:
+            directory = self._directory(DIRECTORY)
+            with self._noting(run, directory, "its items"):
+                os.fsync(items)
+                folder = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
+        for descriptor in (items, result):
+            if descriptor is not None:
+                os.close(descriptor)
+        failure = self._failures.pop(run, None)
+        if failure is not None and result is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(self._directory(RESULTS), name_of(text_of(run[0]), run[1])))
+        return failure
+
+    def _directory(self, name: str) -> str:
+        assert self._state is not None, "a worker of such a server writes no files"
+        return os.path.join(self._state, name)
+
+    @contextlib.contextmanager
+    def _noting(self, run: Run, directory: str, part: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            what = f"request {text_of(run[0])}"
+            self._failures.setdefault(run, not_kept(what, part, directory, error))
+
+
+def _write(descriptor: int, data: memoryview, offset: int) -> None:
+    while data:
+        written = os.pwrite(descriptor, data, offset)
+        data, offset = data[written:], offset + written

@@ -1,0 +1,416 @@
+"""Stands for a worker on a node: the process that the dispatcher of this machine deals with.
+
+It has what the dispatcher expects of a worker (connection, side socket, output, a process that
+ends), and carries all of it over a link. The concept is docs/concepts/executor/engine.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import select
+import signal
+import socket
+import ssl
+import time
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay.errors import BrokenError, ConfigError, Error
+from forebay.executor.engine.files import Keeper
+from forebay.executor.engine.link import (
+    CALL,
+    CLIENT,
+    DIED,
+    FAILED,
+    ITEMS,
+    OUTPUT,
+    PENDING_MAX,
+    PING_S,
+    READY,
+    REPLY,
+    RESULT,
+    SECRET_BYTES,
+    SERVE,
+    SIDE,
+    SIGNAL,
+    Link,
+    pack_message,
+    prove_server,
+    unpack_message,
+)
+from forebay.executor.engine.order import Order, Place, host_identity
+from forebay.executor.engine.tunnel import Tunnel
+from forebay.executor.engine.watched import Watched
+from forebay.executor.wire.codec import decoder
+from forebay.executor.wire.ids import number_of
+from forebay.executor.worker import answers
+from forebay.executor.worker.entry import Unkept
+from forebay.executor.worker.failure import failure_of
+from forebay.executor.worker.forks import INTERRUPT_SIGNAL
+from forebay.executor.worker.isolation import wait_until_read
+from forebay.executor.worker.side import RECALL, Side, redirect_output
+from forebay.executor.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from forebay._core import Connection
+    from forebay.executor.engine.link import Record
+
+__all__ = ["NODE_LOST", "Placed", "StandIn", "told_death"]
+
+NODE_LOST: Final = "node_lost"
+"""The cause of a death of which its node told nothing."""
+
+HANDSHAKE_S: Final = 10.0
+"""For a node that connects to prove itself."""
+
+AGAIN_S: Final = 0.2
+"""Before the agent is asked again, which has ended."""
+
+CALLS_AT_ONCE: Final = 64
+
+PING_MS: Final = int(PING_S * 1000)
+
+_MARK: Final = "forebay worker ended: "
+"""Before the last line of a stand-in, which its keeper keeps: a death as JSON."""
+
+Placed = tuple[int, str]
+"""The process of the worker, 0 where it is on another machine; the name of its node."""
+
+
+class StandIn(Worker):
+    """A worker whose requests run on a node. Arguments as those of `Worker`."""
+
+    def engage(self, order: dict[str, Any], place: Place) -> Placed:
+        """Have the cluster find a node, and its worker started; waits for as long as it takes.
+
+        Raises:
+            ConfigError: the node cannot run the application, or the cluster refuses the task.
+        """
+        with _listen(place.host) as listener:
+            port = int(listener.getsockname()[1])
+            asked = replace(
+                Order.of(order),
+                host=place.host,
+                port=port,
+                secret=secrets.token_hex(SECRET_BYTES),
+                is_encrypted=place.certificates is not None,
+                silence=place.silence,
+            )
+            engagement = _Engagement(asked, place, listener)
+            self._link, told = engagement.wait()
+            self._agent = engagement.asking
+        is_here = told["host"] == host_identity()
+        return (told["pid"] if is_here else 0), told["node"]
+
+    def _serve(
+        self,
+        connection: Connection,
+        slot: int,
+        lane: str,
+        side_path: str,
+        nonce: int,
+        options: dict[str, Any],
+    ) -> None:
+        last_words = os.dup(2)  # the keeper's, before the dispatcher's is in its place
+        reading = redirect_output()
+        side = Side.connect(side_path, slot, nonce, reading)
+        os.close(reading)
+        relay = _Relay(self._link, connection, side, lane, options)
+        try:
+            death = relay.run(slot)
+        finally:
+            self._agent.close()
+        if death is not None:
+            os.write(last_words, f"\n{_MARK}{json.dumps(death)}\n".encode())
+        raise SystemExit(0)  # the connection is no longer for the pool's calls
+
+
+def told_death(last_output: str) -> dict[str, Any] | None:
+    """The death that a stand-in has told with its last line; None: it ended by itself."""
+    _, mark, told = last_output.rpartition(_MARK)
+    if not mark:
+        return None
+    try:
+        death = json.loads(told)
+    except ValueError:
+        return None
+    return death if isinstance(death, dict) else None
+
+
+def _listen(host: str) -> socket.socket:
+    try:
+        return socket.create_server((host, 0), backlog=8)
+    except OSError as error:
+        raise ConfigError(
+            f"nobody can listen for nodes at {host}: {error}; give an address of this machine that"
+            " the nodes reach: FOREBAY_EXECUTOR_ENGINE_HOST"
+        ) from error
+
+
+class _Engagement:
+    """The wait of a stand-in for a node.
+
+    Args:
+        order: what it is to start.
+        place: where it is asked for.
+        listener: where it connects.
+
+    Attributes:
+        asking: the connection to the agent; while it is open, the worker is wanted.
+    """
+
+    def __init__(self, order: Order, place: Place, listener: socket.socket) -> None:
+        self._order = order
+        self._place = place
+        self._listener = listener
+        self._tls = None if place.certificates is None else place.certificates.context()
+        self._input = b""
+        self.asking = self._ask()
+
+    def wait(self) -> tuple[Link, dict[str, Any]]:
+        """The link to the first node whose worker is ready, and what it says of it."""
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        while True:
+            poll.register(self.asking, select.POLLIN)
+            ready = dict(poll.poll())
+            if self.asking.fileno() in ready:
+                poll.unregister(self.asking)
+                self._hear()
+            if self._listener.fileno() in ready:
+                link = self._accept()
+                told = None if link is None else self._started(link)
+                if link is not None and told is not None:
+                    return link, told
+
+    def _ask(self) -> socket.socket:
+        """Have the agent submit the order; again, if it is about to be started."""
+        line = json.dumps(self._order.told()).encode() + b"\n"
+        while True:
+            asking = socket.socket(socket.AF_UNIX)
+            try:
+                asking.connect(self._place.agent)
+                asking.sendall(line)
+            except OSError:
+                asking.close()
+                time.sleep(AGAIN_S)
+            else:
+                return asking
+
+    def _hear(self) -> None:
+        """The agent says why there is no node, or has ended."""
+        try:
+            data = self.asking.recv(1 << 16)
+        except OSError:
+            data = b""
+        self._input += data
+        if not data:
+            self.asking.close()
+            self._input = b""
+            time.sleep(AGAIN_S)
+            self.asking = self._ask()
+        elif self._input.endswith(b"\n"):
+            raise ConfigError(json.loads(self._input)["error"])
+
+    def _accept(self) -> Link | None:
+        """The node that connects; None: it is none of ours, or is gone."""
+        try:
+            connected, address = self._listener.accept()
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connected.settimeout(HANDSHAKE_S)
+            if self._tls is not None:
+                connected = self._tls.wrap_socket(connected, server_side=True)
+        except (OSError, ssl.SSLError):
+            return None
+        if not prove_server(connected, bytes.fromhex(self._order.secret), HANDSHAKE_S):
+            connected.close()
+            return None
+        return Link(connected, f"the node at {address[0]}", self._place.silence)
+
+    def _started(self, link: Link) -> dict[str, Any] | None:
+        """What a node says of a worker that is ready; None: it was lost before that.
+
+        Raises:
+            ConfigError: it cannot be started.
+        """
+        watched = Watched()
+        try:
+            while True:
+                watched.wait({link.fileno(): link.events}, PING_MS)
+                for kind, _, body in link.take():
+                    if kind == READY:
+                        told: dict[str, Any] = json.loads(body)
+                        return told
+                    if kind == FAILED:
+                        raise ConfigError(body.decode())
+                link.keep_alive()
+        except BrokenError:
+            link.close()
+            return None
+
+
+class _Relay:
+    """Carries everything of a worker between the dispatcher and its node, until one has ended."""
+
+    def __init__(
+        self, link: Link, connection: Connection, side: Side, lane: str, options: dict[str, Any]
+    ) -> None:
+        self._link = link
+        self._connection = connection
+        self._side = side
+        self._one_by_one = lane != "async"
+        self._lane = lane
+        self._options = options
+        self._files = Keeper(options.get("state"), synced=options["items"]["synced"])
+        self._tunnel = Tunnel(options["clients"], listens=False, send=self._send_client)
+        self._decode = decoder(tuple[str, list[Any], Any]).decode
+        self._held: deque[tuple[int, Any, Any]] = deque()
+        """Calls that were not sent to the node: number, head and segments."""
+        self._sent: dict[int, tuple[int, int] | None] = {}
+        """The runs of calls that were sent and not answered."""
+        self._returned: set[int] = set()
+        self._printed = False
+        """Whether output was written since the last call was sent."""
+        self._signals: list[int] = []
+        self._death: dict[str, Any] | None = None
+        self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def run(self, slot: int) -> dict[str, Any] | None:
+        """Carry until the worker has ended: how; None: the server has ended."""
+        for number in (signal.SIGTERM, INTERRUPT_SIGNAL):
+            signal.signal(number, lambda number, _: self._signals.append(number))
+        signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
+        told = {"slot": slot, "lane": self._lane, "options": self._told_options()}
+        self._link.put(SERVE, 0, json.dumps(told).encode())
+        self._connection.attach()
+        watched = Watched()
+        try:
+            self._take_calls()  # those that came before
+            self._send_calls()
+            while self._death is None:
+                self._turn(watched.wait(self._wanted(), PING_MS))
+                if self._connection.over or self._connection.closed:
+                    return None
+        except BrokenError as error:
+            self._death = {"cause": NODE_LOST, "last_output": str(error)}
+        finally:
+            self._tunnel.close()
+            self._link.close()
+        with contextlib.suppress(Error):
+            self._connection.drain(1.0)
+        return self._death
+
+    def _told_options(self) -> dict[str, Any]:
+        """What of the options means something on another machine."""
+        names = ("result_bytes_max", "items", "async_at_once", "log_format")
+        return {name: self._options[name] for name in names if name in self._options}
+
+    def _wanted(self) -> dict[int, int]:
+        wanted = {self._wake[0]: select.POLLIN, self._link.fileno(): self._link.events}
+        reads, writes = self._connection.wants()
+        if self._link.pending > PENDING_MAX:
+            reads = False
+        else:
+            wanted[self._side.fileno()] = select.POLLIN
+            wanted |= self._tunnel.events()
+        if reads or writes:
+            wanted[self._connection.fileno()] = (select.POLLIN if reads else 0) | (
+                select.POLLOUT if writes else 0
+            )
+        return wanted
+
+    def _turn(self, ready: dict[int, int]) -> None:
+        if self._wake[0] in ready:
+            self._pass_signals()
+        if self._side.fileno() in ready:
+            self._take_side()
+        if self._connection.fileno() in ready or self._connection.holds_received:
+            self._take_calls()
+        if self._link.fileno() in ready:
+            for record in self._link.take():
+                self._take(record)
+        self._tunnel.advance(ready)
+        self._send_calls()
+        self._link.flush()
+        self._link.keep_alive()
+
+    # To the node.
+
+    def _pass_signals(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake[0], 4096)
+        while self._signals:
+            self._link.put(SIGNAL, self._signals.pop(0))
+
+    def _take_side(self) -> None:
+        """Interrupts go to the node; a run that waits here is given back here."""
+        while (record := self._side.taken()) is not None:
+            number = int.from_bytes(record[1:9], "little")
+            if record[0] != RECALL:
+                self._link.put(SIDE, 0, record)
+            elif any(call[0] == number for call in self._held) and self._side.give_back(number):
+                self._returned.add(number)
+
+    def _take_calls(self) -> None:
+        connection = self._connection
+        connection.flush()
+        connection.receive(0)
+        while calls := connection.poll_calls(CALLS_AT_ONCE):
+            for number, _, head, segments, *_ in calls:
+                self._held.append((number, head, segments))
+
+    def _send_calls(self) -> None:
+        """Send calls; of a worker that runs one at a time, one."""
+        while self._held and not (self._one_by_one and self._sent):
+            number, head, segments = self._held.popleft()
+            if number in self._returned:
+                self._returned.remove(number)
+                answers.reply(self._connection, number, (answers.RETURNED, None))
+                continue
+            if self._printed:
+                wait_until_read(1)  # output of the next one is not this one's
+                self._printed = False
+            method, arguments, _ = self._decode(head)
+            is_run = method == "run"
+            self._sent[number] = (number_of(arguments[2]), arguments[3]) if is_run else None
+            self._link.put(CALL, number, *pack_message(0, head, segments))
+
+    def _send_client(self, number: int, data: bytes) -> None:
+        self._link.put(CLIENT, number, data)
+
+    # From the node.
+
+    def _take(self, record: Record) -> None:
+        kind, number, body = record
+        if kind == REPLY:
+            self._reply(number, body)
+        elif kind == SIDE:
+            self._side.forward(body)
+        elif kind == OUTPUT:
+            self._printed = True
+            data = memoryview(body)
+            while data:
+                data = data[os.write(1, data) :]
+        elif kind == ITEMS:
+            self._files.add_items(number, body)
+        elif kind == RESULT:
+            self._files.add_result(number, body)
+        elif kind == CLIENT:
+            self._tunnel.take(number, body)
+        elif kind == DIED:
+            self._death = json.loads(body)
+
+    def _reply(self, number: int, body: bytes) -> None:
+        run = self._sent.pop(number)
+        flag, head, segments = unpack_message(body)
+        failure = None if run is None else self._files.end(run)
+        if failure is not None:
+            answers.reply(self._connection, number, answers.failure(failure_of(Unkept(failure))))
+        elif flag:
+            self._connection.fail(number, 0, head)
+        else:
+            answers.reply(self._connection, number, (head, segments))
