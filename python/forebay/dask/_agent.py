@@ -11,18 +11,19 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
 import socket
 import sys
 import time
-from typing import Any, Final
+from collections.abc import Awaitable
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
-from distributed import Client, LocalCluster, Scheduler, get_worker
-from distributed import Security as DaskSecurity
-from distributed.comm import get_address_host
-from distributed.comm import CommClosedError
+from distributed import Client, LocalCluster, Scheduler, get_worker, secede
+from distributed.comm.addressing import get_address_host
+from distributed.comm.core import CommClosedError
 
-from forebay.executor._internal import run_worker
+from forebay.executor._internal import Order, run_worker
 
 __all__ = ["run_task"]
 
@@ -35,7 +36,7 @@ AGAIN_S: Final = 0.5
 WARN_S: Final = 30.0
 """Between two warnings that it is not reached."""
 
-THREADS: Final = 4
+THREADS: Final = 8
 """Of each process of a cluster that is started here: so many workers of the application."""
 
 OUTPUT: Final = 3
@@ -45,10 +46,13 @@ PROTOCOL: Final = "forebay+unix"
 """Of such a cluster: sockets of this user, so that no other one gives it work."""
 
 
-def run_task(order: dict[str, Any]) -> None:
-    """What a task is: a worker of the application, in a thread of a Dask worker."""
+def run_task(order: Order) -> None:
+    """What a task is: a worker of the application, in a thread of a Dask worker.
+
+    While all that it runs waits for children, its thread is the cluster's again.
+    """
     security = get_worker().security
-    run_worker(order, lambda: security.get_connection_args("worker")["ssl_context"])
+    run_worker(order, lambda: security.get_connection_args("worker")["ssl_context"], secede)
 
 
 class Cluster:
@@ -75,12 +79,13 @@ class Cluster:
                 asynchronous=True,
             )
             self._address = self._local.scheduler_address
-        client = await self._connect(CONNECT_S)
+        client = await self._connect()
         nodes, threads, memory = await client.run_on_scheduler(_totals)
         return {
             "text": f"the Dask cluster at {self._address} ({nodes} nodes, {threads} threads)",
             "is_here": self._local is not None,
             "memory_bytes": memory,
+            "threads": threads,
             "certificates": _certificates(client.security) if client.security else None,
         }
 
@@ -95,7 +100,7 @@ class Cluster:
             warned = 0.0
             while self._client is None or self._client.status != "running":
                 try:
-                    await self._connect(CONNECT_S)
+                    await self._connect()
                 except (OSError, TimeoutError, CommClosedError) as error:
                     if time.monotonic() - warned > WARN_S:
                         warned = time.monotonic()
@@ -110,18 +115,18 @@ class Cluster:
         """Let go of it; one that was started here ends."""
         if self._client is not None:
             with contextlib.suppress(Exception):  # it may be lost
-                await self._client.close(fast=True)
+                await self._client.close()
         if self._local is not None:
-            await self._local.close()
+            await cast(Awaitable[None], self._local.close())
 
-    async def _connect(self, timeout: float) -> Client:
+    async def _connect(self) -> Client:
         before, self._client = self._client, None
         if before is not None:
             with contextlib.suppress(Exception):  # it is lost
-                await before.close(fast=True)
+                await before.close()
         security = {} if self._local is None else {"security": self._local.security}
         self._client = await Client(
-            self._address, asynchronous=True, timeout=timeout, set_as_default=False, **security
+            self._address, asynchronous=True, timeout=CONNECT_S, set_as_default=False, **security
         )
         return self._client
 
@@ -133,7 +138,7 @@ def _totals(dask_scheduler: Scheduler) -> tuple[int, int, int]:
     return len(workers), threads, sum(worker.memory_limit or 0 for worker in workers)
 
 
-def _certificates(security: DaskSecurity) -> dict[str, str] | None:
+def _certificates(security: Any) -> dict[str, str] | None:
     if security.tls_client_cert is None:
         return None
     return {
@@ -168,7 +173,8 @@ class Agent:
 
     async def _keep(self, line: bytes) -> str | None:
         """Have a task run to its end; why that cannot be. A lost one is submitted again."""
-        order = json.loads(line)
+        order = Order.of(json.loads(line))
+        name = f"forebay-worker-{secrets.token_hex(8)}"
         tries = 0
         while True:
             client = await self._cluster.client()
@@ -176,7 +182,7 @@ class Agent:
             future = client.submit(
                 run_task,
                 order,
-                key=f"forebay-worker-{order['port']}-{order['secret'][:8]}-{tries}",
+                key=f"{name}-{tries}",
                 pure=False,
             )
             try:
@@ -226,9 +232,9 @@ async def _serve(given: dict[str, Any]) -> None:
     server = await asyncio.start_unix_server(Agent(cluster).answer, given["socket"])
     os.chmod(given["socket"], 0o600)
     say(**told)
-    ended = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().add_reader(0, lambda: ended.done() or ended.set_result(None))
-    await ended
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_reader(0, ended.set)
+    await ended.wait()
     server.close()
     await cluster.close()
 

@@ -58,7 +58,8 @@ class DaskEngine:
         told = self._begin()
         self._listener = threading.Thread(target=self._listen, name="forebay-engine", daemon=True)
         self._listener.start()
-        return Capacity(told["text"], told["is_here"], told["memory_bytes"] or None)
+        memory = told["memory_bytes"] or None
+        return Capacity(told["text"], told["is_here"], memory, told["threads"])
 
     def place(self) -> Place:
         """Where stand-ins wait for nodes."""

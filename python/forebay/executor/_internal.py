@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from forebay.executor.engine.engine import Capacity as Capacity
     from forebay.executor.engine.node import run_worker as run_worker
     from forebay.executor.engine.order import Certificates as Certificates
+    from forebay.executor.engine.order import Order as Order
     from forebay.executor.engine.order import Place as Place
     from forebay.executor.server.rows import now_ms as now_ms
     from forebay.executor.server.rows import rfc3339 as rfc3339
@@ -85,7 +86,7 @@ __getattr__, __dir__ = lazy(
         "client.token": ("token_for",),
         "engine.engine": ("Capacity",),
         "engine.node": ("run_worker",),
-        "engine.order": ("Certificates", "Place"),
+        "engine.order": ("Certificates", "Order", "Place"),
         "server.rows": ("now_ms", "rfc3339"),
         "server.server": ("Server",),
         "server.takeover.handover": ("Offer",),

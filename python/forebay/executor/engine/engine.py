@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from forebay.executor.server.worker_group import WorkerGroup
     from forebay.pool import Spec
 
-__all__ = ["GROUP", "Capacity", "Engine", "Cluster", "find_engine", "open_cluster"]
+__all__ = ["GROUP", "Capacity", "Cluster", "Engine", "find_engine"]
 
 GROUP: Final = "forebay.engines"
 """The entry points: each loads a callable that takes a configuration, a directory for sockets and
@@ -34,11 +34,13 @@ class Capacity:
         text: what it is, for people.
         is_here: whether its nodes share the memory of this machine.
         memory_bytes: of all nodes; None: it is not known.
+        threads: that may have a worker each; 0: it has no nodes yet.
     """
 
     text: str
     is_here: bool
     memory_bytes: int | None
+    threads: int
 
 
 class Engine(Protocol):
@@ -87,16 +89,28 @@ class Cluster:
     """The engine of one server, started, and how its workers are made there.
 
     Args:
-        engine: it is started here, and closed by `close`.
+        config: names the engine.
         target: the application.
         pool: of the lenders of the nodes.
+        directory: for sockets; private.
+        warn: gets what people have to know, from any thread.
+
+    Raises:
+        ConfigError, BrokenError: as `find_engine` and `Engine.start`.
     """
 
-    def __init__(self, engine: Engine, target: Target, pool: PoolConfig) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        config: ExecutorConfig,
+        target: Target,
+        pool: PoolConfig,
+        directory: Path,
+        warn: Callable[[str], None],
+    ) -> None:
+        self._engine = find_engine(config.engine)(config, directory, warn)
         self._target = target
         self._pool = pool
-        self._capacity = engine.start()
+        self._capacity = self._engine.start()
 
     def spec(self) -> Spec[Any]:
         """A stand-in."""
@@ -116,11 +130,17 @@ class Cluster:
         )
         return NodeGroup(spec, order, self._engine.place, start_timeout=start_timeout)
 
-    def settings(self, max_memory: int) -> dict[str, Any]:
-        """What of a dispatcher's settings follows from the cluster; `max_memory`: 0, or a limit."""
-        if self._capacity.is_here:
-            return {}
-        return {"elsewhere": True, "memory_limit": max_memory or self._capacity.memory_bytes}
+    def settings(self, config: ExecutorConfig) -> dict[str, Any]:
+        """What of a dispatcher's settings follows from the cluster."""
+        capacity, settings = self._capacity, dict[str, Any]()
+        if capacity.threads:
+            settings["workers_max"] = min(config.max_workers, capacity.threads)
+        if not capacity.is_here:
+            settings["elsewhere"] = True
+            settings["memory_limit"] = config.max_memory or capacity.memory_bytes
+            if capacity.threads:
+                settings["cores_milli"] = 1000 * capacity.threads
+        return settings
 
     def facts(self) -> dict[str, Any]:
         """What it is, for people."""
@@ -129,20 +149,3 @@ class Cluster:
     def close(self) -> None:
         """Let go of the cluster. Idempotent."""
         self._engine.close()
-
-
-def open_cluster(
-    config: ExecutorConfig,
-    target: Target,
-    pool: PoolConfig,
-    directory: Path,
-    warn: Callable[[str], None],
-) -> Cluster | None:
-    """The engine that a configuration names, started; None: workers run here.
-
-    Raises:
-        ConfigError, BrokenError: as `find_engine` and `Engine.start`.
-    """
-    if not config.engine:
-        return None
-    return Cluster(find_engine(config.engine)(config, directory, warn), target, pool)

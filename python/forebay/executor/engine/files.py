@@ -67,6 +67,7 @@ class Sender:
             for offset, data, is_last in _pieces(file.fileno(), at, head.end):
                 counted = (head.number, head.end) if is_last else (0, 0)
                 self._link.put(ITEMS, run[0], _ITEMS.pack(run[1], offset, *counted), data)
+                self._link.make_room()
         self._sent[run] = head.end
 
     def before_reply(self, run: Run) -> None:
@@ -84,6 +85,7 @@ class Sender:
         try:
             for offset, data, is_last in _pieces(descriptor, 0, os.fstat(descriptor).st_size):
                 self._link.put(RESULT, run[0], _RESULT.pack(run[1], offset, is_last), data)
+                self._link.make_room()
         finally:
             os.close(descriptor)
         os.unlink(path)

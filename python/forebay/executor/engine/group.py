@@ -46,6 +46,8 @@ class NodeGroup(WorkerGroup):
         Raises:
             RemoteError, BrokenError: there will be none; ask `start_error`.
         """
+        if not self._order.code:
+            return False  # the first import tells it presently
         call = self._engaging.get(worker)
         if call is None:
             args = (self._order.told(), self._place())

@@ -126,6 +126,25 @@ class Link:
         except OSError as error:
             raise self._gone(error) from error
 
+    def make_room(self) -> None:
+        """Wait until no more than `PENDING_MAX` waits to be sent.
+
+        Raises:
+            BrokenError: the peer is gone, or takes nothing for too long.
+        """
+        until = time.monotonic() + self.silence
+        while self.pending > PENDING_MAX:
+            before = self.pending
+            select.select((), (self._socket,), (), PING_S)
+            self.flush()
+            if self.pending < before:
+                until = time.monotonic() + self.silence
+            elif time.monotonic() > until:
+                raise BrokenError(
+                    f"{self.peer} has taken nothing for {self.silence:g} s (node_timeout)",
+                    delivered="maybe",
+                )
+
     def take(self) -> Iterator[Record]:
         """The records that have come; the last ones before the end of a broken link too.
 

@@ -50,7 +50,7 @@ from forebay.executor.server.services import Services
 from forebay.executor.server.worker_group import Death, Worker, WorkerGroup
 from forebay.executor.wire.codec import decoder
 from forebay.executor.wire.ids import number_of
-from forebay.executor.worker.side import HELLO_BYTES
+from forebay.executor.worker.side import HELLO_BYTES, WAITS
 from forebay.executor.worker.side import ITEMS as ITEMS_RECORD
 from forebay.executor.worker.worker import Worker as WorkerService
 
@@ -80,23 +80,24 @@ Context = Callable[[], ssl.SSLContext]
 """The context of connections of this cluster's workers."""
 
 
-def run_worker(told: dict[str, Any], tls: Context) -> None:
+def run_worker(order: Order, tls: Context, give_place_back: Callable[[], None]) -> None:
     """Run a worker for its stand-in, until one of both has ended.
 
     Returns at once where nobody waits for it any more: the cluster has run the task again.
 
     Args:
-        told: an `Order`.
+        order: what to run, for whom.
         tls: called where the link is to have TLS.
+        give_place_back: called once, when a run first waits for its children: they may need the
+            place that this task has in the cluster.
     """
-    order = Order.of(told)
     try:
         link = _connect(order, tls)
     except (BrokenError, DeadlineError, OSError):
         return
     with contextlib.closing(link):
         try:
-            _run(Node.of_process(), order, link)
+            _run(Node.of_process(), order, link, give_place_back)
         except BrokenError:
             pass  # the stand-in has gone, and the worker was ended
         except (ConfigError, OSError) as error:
@@ -140,8 +141,7 @@ class Node:
         """Held while a group is used: it is for one thread at a time."""
         self.directory = tempfile.mkdtemp(prefix="fb-node-", dir="/tmp")  # a socket's path is short
         self.oom_kills = OomKills()
-        self._groups: dict[tuple[Any, ...], WorkerGroup] = {}
-        self._users: dict[tuple[Any, ...], int] = {}
+        self._versions: dict[tuple[Any, ...], _Version] = {}
         self._services: Services | None = None
         self._count = 0
 
@@ -156,26 +156,34 @@ class Node:
 
     @contextlib.contextmanager
     def group(self, order: Order) -> Iterator[WorkerGroup]:
-        """The group of a version, which stays warm until another version is asked for."""
+        """The group of a version, which stays warm until another version is asked for.
+
+        One with which a start has failed is not used again: its sources may be mended by then.
+        """
         key = (order.kind, order.target, order.attribute, order.directory, order.code)
         with self.lock:
-            for other in [it for it in self._groups if it != key and not self._users[it]]:
-                self._groups.pop(other).close(LAST_S)
-            if key not in self._groups:
-                spec = WorkerService.spec(
-                    order.kind, order.target, order.attribute, order.directory
-                )
-                self._groups[key] = WorkerGroup(
-                    spec, start_timeout=order.start_timeout, name="workers"
-                )
-                self._users[key] = 0
-            self._users[key] += 1
-            group = self._groups[key]
+            for other in [it for it in self._versions if it != key]:
+                self._forget(other)
+            version = self._versions.get(key)
+            if version is None:
+                version = self._versions[key] = _Version(order)
+            version.users += 1
         try:
-            yield group
+            yield version.group
+        except ConfigError:
+            with self.lock:
+                if self._versions.get(key) is version:
+                    self._forget(key)
+            raise
         finally:
             with self.lock:
-                self._users[key] -= 1
+                version.users -= 1
+                version.close_if_left()
+
+    def _forget(self, key: tuple[Any, ...]) -> None:
+        version = self._versions.pop(key)
+        version.is_left = True
+        version.close_if_left()
 
     def lender(self, config: dict[str, Any]) -> str:
         """The socket of this node's lender of services, made on first use."""
@@ -197,19 +205,35 @@ class Node:
     def close(self) -> None:
         """End everything. Idempotent."""
         with self.lock:
-            while self._groups:
-                self._groups.popitem()[1].close(LAST_S)
+            for key in list(self._versions):
+                self._versions.pop(key).group.close(LAST_S)
             services, self._services = self._services, None
             if services is not None:
                 services.close()
             shutil.rmtree(self.directory, ignore_errors=True)
 
 
+class _Version:
+    """The group of one version of an application, for as long as somebody uses it."""
+
+    def __init__(self, order: Order) -> None:
+        spec = WorkerService.spec(order.kind, order.target, order.attribute, order.directory)
+        self.group = WorkerGroup(spec, start_timeout=order.start_timeout, name="workers")
+        self.users = 0
+        self.is_left = False
+        """Whether nobody gets it any more."""
+
+    def close_if_left(self) -> None:
+        """End its template once nobody has a worker of it."""
+        if self.is_left and not self.users:
+            self.group.close(LAST_S)
+
+
 def _nothing(*_: Any, **__: Any) -> None:
     """A node keeps no services warm, and its feed is nobody's."""
 
 
-def _run(node: Node, order: Order, link: Link) -> None:
+def _run(node: Node, order: Order, link: Link, give_place_back: Callable[[], None]) -> None:
     with node.group(order) as group, contextlib.ExitStack() as parts:
         with node.lock:
             worker = group.begin()
@@ -223,7 +247,7 @@ def _run(node: Node, order: Order, link: Link) -> None:
         directory = node.new_directory()
         parts.callback(shutil.rmtree, directory, ignore_errors=True)
         relay = parts.enter_context(
-            contextlib.closing(_Relay(node, group, worker, link, directory))
+            contextlib.closing(_Relay(node, group, worker, link, directory, give_place_back))
         )
         relay.begin(serve, node.lender(order.pool))
         _send_last(link, DIED, json.dumps(relay.run()._asdict()).encode())
@@ -314,13 +338,20 @@ class _Relay:
     """Carries everything of a worker that serves between it and its stand-in."""
 
     def __init__(
-        self, node: Node, group: WorkerGroup, worker: Worker, link: Link, directory: str
+        self,
+        node: Node,
+        group: WorkerGroup,
+        worker: Worker,
+        link: Link,
+        directory: str,
+        give_place_back: Callable[[], None],
     ) -> None:
         self._node = node
         self._group = group
         self._worker = worker
         self._link = link
         self._directory = directory
+        self._give_place_back: Callable[[], None] | None = give_place_back
         self._files = Sender(os.path.join(directory, "state"), link)
         self._tunnel = Tunnel(
             os.path.join(directory, "clients"), listens=True, send=self._send_client
@@ -456,13 +487,18 @@ class _Relay:
 
     def _send_printed(self) -> None:
         """Send output and side records, as far as they are there."""
-        for _ in range(RECORDS_AT_ONCE if self._side is not None else 0):
+        side = self._side
+        for _ in range(0 if side is None else RECORDS_AT_ONCE):
+            assert side is not None
             try:
-                record = self._side.recv(READ_BYTES)
+                record = side.recv(READ_BYTES)
             except OSError:
                 break
             if not record:
                 break
+            if record[0] == WAITS and self._give_place_back is not None:
+                self._give_place_back()
+                self._give_place_back = None
             if record[0] == ITEMS_RECORD:
                 number, attempt = int.from_bytes(record[1:9], "little"), record[9:13]
                 self._files.send_items((number, int.from_bytes(attempt, "little")))

@@ -68,7 +68,7 @@ class Order:
     start_timeout: float = 120.0
     host: str = ""
     port: int = 0
-    secret: str = ""
+    secret: str = field(default="", repr=False)
     is_encrypted: bool = False
     silence: float = 30.0
 

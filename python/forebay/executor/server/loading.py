@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import select
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from forebay.errors import ConfigError
 from forebay.executor.app.blame import without_own_lines

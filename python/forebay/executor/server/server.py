@@ -61,8 +61,9 @@ _log = logging.getLogger(__name__)
 Report = Callable[[str, dict[str, Any]], None]
 """Gets what happens, and its facts.
 
-Events: "engine", "ready", "reloading", "loaded", "unfit", "changed", "warning", "draining", "ended"; where it
-takes another one's place "taking", where another one takes its place "given", "resumed", "taken".
+Events: "engine", "ready", "reloading", "loaded", "unfit", "changed", "warning", "draining",
+"ended"; where it takes another one's place "taking", where another one takes its place "given",
+"resumed", "taken".
 """
 
 
@@ -199,15 +200,14 @@ class Server:
     def _open_cluster(self, stack: contextlib.ExitStack) -> None:
         """Have workers run where the configuration says."""
         if self._config.engine:
-            from forebay.executor.engine.engine import open_cluster
+            from forebay.executor.engine.engine import Cluster
 
             directory = self.paths.socket.parent
             make_private(directory)
-            self._cluster = open_cluster(
-                self._config, self._target, self._pool, directory, self.warned
-            )
-            stack.callback(self._cluster.close)
-            self._report("engine", {"name": self._config.engine, **self._cluster.facts()})
+            cluster = Cluster(self._config, self._target, self._pool, directory, self.warned)
+            stack.callback(cluster.close)
+            self._cluster = cluster
+            self._report("engine", {"name": self._config.engine, **cluster.facts()})
 
     def _group(self) -> WorkerGroup:
         """Of the newest code."""
@@ -350,7 +350,7 @@ class Server:
             config, self.paths, reloads=self._reloads, ends_when_idle=self._ends_when_idle
         )
         if self._cluster is not None:
-            settings.update(self._cluster.settings(config.max_memory))
+            settings.update(self._cluster.settings(config))
         if place is not None:
             settings.update(
                 passed=place.clients, gateway=place.gateway or 0, moved=aged(place.workers)
