@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -14,6 +15,7 @@ import shutil
 import signal
 import socket
 import ssl
+import stat
 import tempfile
 import threading
 import time
@@ -22,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay.config import PoolConfig
-from forebay.errors import BrokenError, ConfigError, DeadlineError, Error
+from forebay.errors import BrokenError, ClosedError, ConfigError, DeadlineError, Error
 from forebay.executor.engine.files import Sender
 from forebay.executor.engine.link import (
     CALL,
@@ -57,8 +59,17 @@ from forebay.executor.worker.worker import Worker as WorkerService
 if TYPE_CHECKING:
     from forebay._core import Connection
     from forebay.executor.engine.files import Run
+    from forebay.executor.engine.link import Record
 
 __all__ = ["run_worker"]
+
+ROOT: Final = "/tmp"
+"""A socket's path is short."""
+
+PREFIX: Final = "fb-node-"
+
+YOUNG_S: Final = 60.0
+"""A directory that is younger may belong to a node that has not locked it yet."""
 
 CONNECT_S: Final = 10.0
 LOOK_MS: Final = 50
@@ -139,7 +150,10 @@ class Node:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         """Held while a group is used: it is for one thread at a time."""
-        self.directory = tempfile.mkdtemp(prefix="fb-node-", dir="/tmp")  # a socket's path is short
+        _remove_left()
+        self.directory = tempfile.mkdtemp(prefix=PREFIX, dir=ROOT)
+        self._life = _lock(self.directory)
+        assert self._life is not None, "nobody else knows it"
         self.oom_kills = OomKills()
         self._versions: dict[tuple[Any, ...], _Version] = {}
         self._services: Services | None = None
@@ -211,6 +225,35 @@ class Node:
             if services is not None:
                 services.close()
             shutil.rmtree(self.directory, ignore_errors=True)
+            if self._life is not None:
+                os.close(self._life)
+                self._life = None
+
+
+def _lock(directory: str) -> int | None:
+    """The lock by which others know that a node's directory is in use; None: it is."""
+    path = os.path.join(directory, "lock")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _remove_left() -> None:
+    """Remove directories of nodes of this user that were killed."""
+    for left in Path(ROOT).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            found = left.lstat()
+            is_young = time.time() - found.st_mtime < YOUNG_S
+            if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode) or is_young:
+                continue
+            life = _lock(str(left))
+            if life is not None:
+                shutil.rmtree(left, ignore_errors=True)
+                os.close(life)
 
 
 class _Version:
@@ -249,7 +292,7 @@ def _run(node: Node, order: Order, link: Link, give_place_back: Callable[[], Non
         relay = parts.enter_context(
             contextlib.closing(_Relay(node, group, worker, link, directory, give_place_back))
         )
-        relay.begin(serve, node.lender(order.pool))
+        relay.begin(serve, node.lender(order.pool), starting.early)
         _send_last(link, DIED, json.dumps(relay.run()._asdict()).encode())
 
 
@@ -286,6 +329,8 @@ class _Starting:
         self._link = link
         self._watched = Watched()
         self._serve: dict[str, Any] | None = None
+        self.early: list[Record] = []
+        """What came with that, or behind it."""
 
     def wait(self, step: Callable[[], Any]) -> Any:
         """What `step` returns once that is something; BlockingIOError is nothing too.
@@ -315,9 +360,11 @@ class _Starting:
         return self._serve
 
     def _hear(self) -> None:
-        for kind, _, body in self._link.take():
-            if kind == SERVE:
-                self._serve = json.loads(body)
+        for record in self._link.take():
+            if record[0] == SERVE:
+                self._serve = json.loads(record[2])
+            else:
+                self.early.append(record)
         self._link.flush()
         self._link.keep_alive()
 
@@ -360,6 +407,8 @@ class _Relay:
         self._door.bind(os.path.join(directory, "side"))
         self._door.listen(1)
         self._side: socket.socket | None = None
+        self._interrupts: list[bytes] = []
+        """Those that the side socket has not taken."""
         self._output = -1
         self._pidfd = -1
         self._connection: Connection | None = None
@@ -368,8 +417,8 @@ class _Relay:
         self._calls: dict[int, tuple[int, Run | None]] = {}
         """The number of each call at the stand-in, and its run, by that of here."""
 
-    def begin(self, serve: dict[str, Any], lender: str) -> None:
-        """Have the worker serve what comes over the link."""
+    def begin(self, serve: dict[str, Any], lender: str, early: list[Record]) -> None:
+        """Have the worker serve what comes over the link, first what has come already."""
         options = {
             **serve["options"],
             "pool": lender,
@@ -387,6 +436,8 @@ class _Relay:
                 options,
             )
         self._connection.attach()
+        for record in early:
+            self._take(*record)
 
     def run(self) -> Death:
         """Carry until the worker has ended: how.
@@ -444,6 +495,8 @@ class _Relay:
             self._send_replies()
         else:
             self._send_printed()
+        if self._interrupts:
+            self._pass_interrupts()
         self._tunnel.advance(ready)
         self._link.flush()
         self._link.keep_alive()
@@ -454,17 +507,26 @@ class _Relay:
             _, head, segments = unpack_message(body)
             method, arguments, _ = self._decode(head)
             run = (number_of(arguments[2]), arguments[3]) if method == "run" else None
-            with contextlib.suppress(Error):  # it has ended, which is seen next
+            with contextlib.suppress(BrokenError, ClosedError):  # it has ended, as is seen next
                 call = self._connection.start(0, head, segments, None, self._generation)
                 self._calls[call] = number, run
-        elif kind == SIDE and self._side is not None:
-            with contextlib.suppress(OSError):
-                self._side.send(body)
+        elif kind == SIDE:
+            self._interrupts.append(body)
+            self._pass_interrupts()
         elif kind == SIGNAL:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
         elif kind == CLIENT:
             self._tunnel.take(number, body)
+
+    def _pass_interrupts(self) -> None:
+        """Give the worker what its side socket takes of them, once it is there."""
+        while self._side is not None and self._interrupts:
+            try:
+                self._side.send(self._interrupts[0])
+            except OSError:  # full: again in the next turn; or it has ended
+                return
+            del self._interrupts[0]
 
     def _send_replies(self) -> None:
         """Send replies, and before them whatever the worker has said before."""
