@@ -1,0 +1,453 @@
+"""A worker on a node: what a task of the cluster runs, in a thread of the cluster's worker."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay.errors import BrokenError, ClosedError, ConfigError, DeadlineError, Error
+from forebay.executor.engine.files import Sender
+from forebay.executor.engine.link import (
+    CALL,
+    CLIENT,
+    DIED,
+    FAILED,
+    OUTPUT,
+    PENDING_MAX,
+    PING_S,
+    READY,
+    REPLY,
+    SERVE,
+    SIDE,
+    SIGNAL,
+    Link,
+    pack_message,
+    prove_worker,
+    unpack_message,
+)
+from forebay.executor.engine.node import Node
+from forebay.executor.engine.order import Order, host_identity
+from forebay.executor.engine.tunnel import Tunnel
+from forebay.executor.engine.watched import Watched
+from forebay.executor.wire.codec import decoder
+from forebay.executor.wire.ids import number_of
+from forebay.executor.worker.side import HELLO_BYTES, WAITS
+from forebay.executor.worker.side import ITEMS as ITEMS_RECORD
+
+if TYPE_CHECKING:
+    from forebay._core import Connection
+    from forebay.executor.engine.files import Run
+    from forebay.executor.engine.link import Record
+    from forebay.executor.server.worker_group import Death, Worker, WorkerGroup
+
+__all__ = ["run_worker"]
+
+CONNECT_S: Final = 10.0
+LOOK_MS: Final = 50
+"""Between two looks at a worker that starts, whose keeper may have something to report."""
+
+PING_MS: Final = int(PING_S * 1000)
+
+READ_BYTES: Final = 1 << 16
+
+READS_AT_ONCE: Final = 16
+
+RECORDS_AT_ONCE: Final = 256
+"""Side records that are sent in a turn; the worker waits where it says more."""
+
+LAST_S: Final = 5.0
+"""For the stand-in to take the last records."""
+
+Context = Callable[[], ssl.SSLContext]
+"""The context of connections of this cluster's workers."""
+
+
+def run_worker(order: Order, tls: Context, give_place_back: Callable[[], None]) -> None:
+    """Run a worker for its stand-in, until one of both has ended.
+
+    Returns at once where nobody waits for it any more: the cluster has run the task again.
+
+    Args:
+        order: what to run, for whom.
+        tls: called where the link is to have TLS.
+        give_place_back: called once, when a run first waits for its children: they may need the
+            place that this task has in the cluster.
+    """
+    try:
+        link = _connect(order, tls)
+    except (BrokenError, DeadlineError, OSError):
+        return
+    with contextlib.closing(link):
+        try:
+            _run(Node.of_process(), order, link, give_place_back)
+        except BrokenError:
+            pass  # the stand-in has gone, and the worker was ended
+        except (ConfigError, OSError) as error:
+            _send_last(link, FAILED, str(error).encode())
+
+
+def _connect(order: Order, tls: Context) -> Link:
+    connected = socket.create_connection((order.host, order.port), CONNECT_S)
+    try:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if order.is_encrypted:
+            connected = tls().wrap_socket(connected)
+        # Until it is our turn, where another node was first.
+        prove_worker(connected, bytes.fromhex(order.secret), order.start_timeout + CONNECT_S)
+    except BaseException:
+        connected.close()
+        raise
+    return Link(connected, f"the server at {order.host}", order.silence)
+
+
+def _send_last(link: Link, kind: int, body: bytes) -> None:
+    """Send a last record, if the stand-in still takes it."""
+    link.put(kind, 0, body)
+    watched, until = Watched(), time.monotonic() + LAST_S
+    with contextlib.suppress(BrokenError):
+        while link.pending and time.monotonic() < until:
+            link.flush()
+            watched.wait({link.fileno(): link.events}, LOOK_MS)
+            for _ in link.take():
+                pass
+
+
+def _run(node: Node, order: Order, link: Link, give_place_back: Callable[[], None]) -> None:
+    with node.group(order) as group, contextlib.ExitStack() as parts:
+        with node.lock:
+            worker = group.begin()
+        parts.callback(_remove, node, group, worker)
+        starting = _Starting(node, group, worker, link)
+        starting.wait(lambda: group.advance(worker))
+        _check_code(order, starting)
+        told = {"pid": worker.pid, "node": socket.gethostname(), "host": host_identity()}
+        link.put(READY, 0, json.dumps(told).encode())
+        serve = starting.wait(starting.served)
+        directory = node.new_directory()
+        parts.callback(shutil.rmtree, directory, ignore_errors=True)
+        relay = parts.enter_context(
+            contextlib.closing(_Relay(node, group, worker, link, directory, give_place_back))
+        )
+        relay.begin(serve, node.lender(order.pool), starting.early)
+        _send_last(link, DIED, json.dumps(relay.run()._asdict()).encode())
+
+
+def _remove(node: Node, group: WorkerGroup, worker: Worker) -> None:
+    with node.lock:
+        group.end(worker)
+        group.remove(worker)
+
+
+def _check_code(order: Order, starting: _Starting) -> None:
+    """Whether the application is the same here as at the server.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    with starting.node.lock:
+        call = starting.group.ask(starting.worker, "manifest")
+    manifest = starting.wait(lambda: starting.group.answer(starting.worker, call))
+    code = json.loads(manifest)["code"]
+    if order.code and code != order.code:
+        raise ConfigError(
+            f"the application on node {socket.gethostname()} has the code {code} and the server"
+            f" has {order.code}; bring {order.target} there up to date"
+        )
+
+
+class _Starting:
+    """Waits for a worker that starts, and keeps the link alive meanwhile."""
+
+    def __init__(self, node: Node, group: WorkerGroup, worker: Worker, link: Link) -> None:
+        self.node = node
+        self.group = group
+        self.worker = worker
+        self._link = link
+        self._watched = Watched()
+        self._serve: dict[str, Any] | None = None
+        self.early: list[Record] = []
+        """What came with that, or behind it."""
+
+    def wait(self, step: Callable[[], Any]) -> Any:
+        """What `step` returns once that is something; BlockingIOError is nothing too.
+
+        Raises:
+            ConfigError: the worker will never be ready. BrokenError: the stand-in has gone.
+        """
+        while True:
+            self._hear()
+            try:
+                with self.node.lock:
+                    self.group.drive()
+                    result = step()
+            except BlockingIOError:
+                result = None
+            except (Error, OSError) as error:
+                raise ConfigError(self._why(error)) from error
+            if result:
+                return result
+            wanted = {self._link.fileno(): self._link.events}
+            if not self.worker.ready or self.worker.fileno() >= 0:
+                wanted[self.worker.fileno()] = select.POLLIN
+            self._watched.wait(wanted, LOOK_MS)
+
+    def served(self) -> dict[str, Any] | None:
+        """What the stand-in says for the worker to begin, once it does."""
+        return self._serve
+
+    def _hear(self) -> None:
+        for record in self._link.take():
+            if record[0] == SERVE:
+                self._serve = json.loads(record[2])
+            else:
+                self.early.append(record)
+        self._link.flush()
+        self._link.keep_alive()
+
+    def _why(self, error: Exception) -> str:
+        if not self.group.has_broken(error):
+            return str(error)
+        while True:
+            with self.node.lock:
+                self.group.drive()
+                reason = self.group.start_error(self.worker)
+            if reason is not None:
+                return str(reason)
+            self._hear()
+            time.sleep(LOOK_MS / 1000)
+
+
+class _Relay:
+    """Carries everything of a worker that serves between it and its stand-in."""
+
+    def __init__(
+        self,
+        node: Node,
+        group: WorkerGroup,
+        worker: Worker,
+        link: Link,
+        directory: str,
+        give_place_back: Callable[[], None],
+    ) -> None:
+        self._node = node
+        self._group = group
+        self._worker = worker
+        self._link = link
+        self._directory = directory
+        self._give_place_back: Callable[[], None] | None = give_place_back
+        self._files = Sender(os.path.join(directory, "state"), link)
+        self._tunnel = Tunnel(
+            os.path.join(directory, "clients"), listens=True, send=self._send_client
+        )
+        self._door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._door.bind(os.path.join(directory, "side"))
+        self._door.listen(1)
+        self._side: socket.socket | None = None
+        self._interrupts: list[bytes] = []
+        """Those that the side socket has not taken."""
+        self._output = -1
+        self._pidfd = -1
+        self._connection: Connection | None = None
+        self._generation = worker.generation
+        self._decode = decoder(tuple[str, list[Any], Any]).decode
+        self._calls: dict[int, tuple[int, Run | None]] = {}
+        """The number of each call at the stand-in, and its run, by that of here."""
+
+    def begin(self, serve: dict[str, Any], lender: str, early: list[Record]) -> None:
+        """Have the worker serve what comes over the link, first what has come already."""
+        options = {
+            **serve["options"],
+            "pool": lender,
+            "clients": os.path.join(self._directory, "clients"),
+            "state": os.path.join(self._directory, "state"),
+        }
+        options["items"] = {**options["items"], "synced": False}  # the stand-in's are
+        with self._node.lock:
+            self._connection, self._pidfd = self._group.deploy(
+                self._worker,
+                serve["slot"],
+                serve["lane"],
+                os.path.join(self._directory, "side"),
+                0,
+                options,
+            )
+        self._connection.attach()
+        for record in early:
+            self._take(*record)
+
+    def run(self) -> Death:
+        """Carry until the worker has ended: how.
+
+        Raises:
+            BrokenError: the stand-in has gone.
+        """
+        watched = Watched()
+        while True:
+            ready = watched.wait(self._wanted(), PING_MS)
+            has_ended = self._pidfd in ready
+            self._turn(ready, is_last=has_ended)
+            if has_ended:
+                return self._death()
+
+    def close(self) -> None:
+        """Close what it has. Idempotent."""
+        self._tunnel.close()
+        self._door.close()
+        if self._side is not None:
+            self._side.close()
+        if self._connection is not None:
+            self._connection.close()
+        for descriptor in (self._output, self._pidfd):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._output = self._pidfd = -1
+
+    def _wanted(self) -> dict[int, int]:
+        assert self._connection is not None
+        wanted = {self._pidfd: select.POLLIN, self._link.fileno(): self._link.events}
+        reads, writes = self._connection.wants()
+        if self._link.pending > PENDING_MAX:
+            reads = False
+        else:
+            wanted |= self._tunnel.events()
+            side = self._door if self._side is None else self._side
+            for descriptor in (side.fileno(), self._output):
+                if descriptor >= 0:
+                    wanted[descriptor] = select.POLLIN
+        if reads or writes:
+            wanted[self._connection.fileno()] = (select.POLLIN if reads else 0) | (
+                select.POLLOUT if writes else 0
+            )
+        return wanted
+
+    def _turn(self, ready: dict[int, int], *, is_last: bool) -> None:
+        assert self._connection is not None
+        if self._side is None and (self._door.fileno() in ready or is_last):
+            self._accept_side()
+        for kind, number, body in self._link.take() if self._link.fileno() in ready else ():
+            self._take(kind, number, body)
+        replies = self._connection.fileno() in ready or is_last
+        if replies or self._connection.holds_received:
+            self._send_replies()
+        else:
+            self._send_printed()
+        if self._interrupts:
+            self._pass_interrupts()
+        self._tunnel.advance(ready)
+        self._link.flush()
+        self._link.keep_alive()
+
+    def _take(self, kind: int, number: int, body: bytes) -> None:
+        assert self._connection is not None
+        if kind == CALL:
+            _, head, segments = unpack_message(body)
+            method, arguments, _ = self._decode(head)
+            run = (number_of(arguments[2]), arguments[3]) if method == "run" else None
+            with contextlib.suppress(BrokenError, ClosedError):  # it has ended, as is seen next
+                call = self._connection.start(0, head, segments, None, self._generation)
+                self._calls[call] = number, run
+        elif kind == SIDE:
+            self._interrupts.append(body)
+            self._pass_interrupts()
+        elif kind == SIGNAL:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, number)
+        elif kind == CLIENT:
+            self._tunnel.take(number, body)
+
+    def _pass_interrupts(self) -> None:
+        """Give the worker what its side socket takes of them, once it is there."""
+        while self._side is not None and self._interrupts:
+            try:
+                self._side.send(self._interrupts[0])
+            except OSError:  # full: again in the next turn; or it has ended
+                return
+            del self._interrupts[0]
+
+    def _send_replies(self) -> None:
+        """Send replies, and before them whatever the worker has said before."""
+        assert self._connection is not None
+        finished: list[tuple[int, Any]] = []
+        with contextlib.suppress(Error):
+            self._connection.flush()
+            finished = self._connection.receive(0)
+        self._send_printed()
+        for call, outcome in finished:
+            number, run = self._calls.pop(call, (0, None))
+            if isinstance(outcome, BaseException) or not number:
+                continue  # it has ended
+            if run is not None:
+                self._files.before_reply(run)
+            raised, _, head, segments = (
+                outcome if isinstance(outcome, tuple) else (False, 0, outcome, None)
+            )
+            self._link.put(REPLY, number, *pack_message(int(raised), head, segments))
+
+    def _send_printed(self) -> None:
+        """Send output and side records, as far as they are there."""
+        side = self._side
+        for _ in range(0 if side is None else RECORDS_AT_ONCE):
+            assert side is not None
+            try:
+                record = side.recv(READ_BYTES)
+            except OSError:
+                break
+            if not record:
+                break
+            if record[0] == WAITS and self._give_place_back is not None:
+                self._give_place_back()
+                self._give_place_back = None
+            if record[0] == ITEMS_RECORD:
+                number, attempt = int.from_bytes(record[1:9], "little"), record[9:13]
+                self._files.send_items((number, int.from_bytes(attempt, "little")))
+            self._link.put(SIDE, 0, record)
+        for _ in range(READS_AT_ONCE if self._output >= 0 else 0):
+            try:
+                data = os.read(self._output, READ_BYTES)
+            except BlockingIOError:
+                return
+            if not data:
+                os.close(self._output)
+                self._output = -1
+                return
+            self._link.put(OUTPUT, 0, data)
+
+    def _accept_side(self) -> None:
+        self._door.setblocking(False)
+        try:
+            side, _ = self._door.accept()
+        except BlockingIOError:
+            return
+        side.settimeout(CONNECT_S)
+        _, descriptors, _, _ = socket.recv_fds(side, HELLO_BYTES, 1)
+        if descriptors:
+            self._output = descriptors[0]
+            os.set_blocking(self._output, False)
+        side.setblocking(False)
+        self._side = side
+
+    def _send_client(self, number: int, data: bytes) -> None:
+        self._link.put(CLIENT, number, data)
+
+    def _death(self) -> Death:
+        """How the worker ended, once its keeper has said so."""
+        while True:
+            with self._node.lock:
+                self._group.drive()
+                death = self._group.death(self._worker)
+            if death is not None:
+                break
+            time.sleep(0.005)
+        killed = death.signal == signal.SIGKILL
+        if killed and self._node.oom_kills.was_killed():
+            return death._replace(cause="memory")
+        return death
