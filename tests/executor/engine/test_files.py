@@ -1,0 +1,133 @@
+"""Items and results of a worker elsewhere: written here as there, also where there is no room."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forebay.executor.engine.files import Keeper, Sender
+from forebay.executor.engine.link import ITEMS, RESULT, Link
+from forebay.executor.wire.ids import text_of
+from forebay.executor.wire.items import COUNTS, COUNTS_AT, HEAD_BYTES, LENGTH, head_of
+from forebay.executor.worker.items import begin_file
+from forebay.executor.worker.results import name_of
+
+NUMBER = 123_456_789_012
+RUN = (NUMBER, 1)
+
+
+class Both:
+    """The sender of a node and the keeper of the server, over a link."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.node, self.state = tmp_path / "node", tmp_path / "state"
+        for directory in ("items", "results"):
+            (self.state / directory).mkdir(parents=True)
+        here, there = socket.socketpair()
+        self._link = Link(there, "the server", 5.0)
+        self._other = Link(here, "the node", 5.0)
+        self.sender = Sender(str(self.node), self._link)
+        self.keeper = Keeper(str(self.state), synced=True)
+
+    def close(self) -> None:
+        """Close both ends."""
+        self._link.close()
+        self._other.close()
+
+    def carry(self) -> None:
+        """Have the keeper take everything that was sent."""
+        while self._link.pending or select.select((self._other,), (), (), 0.05)[0]:
+            self._link.flush()
+            for kind, number, body in self._other.take():
+                add = {ITEMS: self.keeper.add_items, RESULT: self.keeper.add_result}[kind]
+                add(number, body)
+
+    def yielded(self, items: list[bytes], attempt: int = 1) -> None:
+        """Have a worker of the node begin a run and yield these."""
+        descriptor, _ = begin_file(str(self.node / "items"), text_of(NUMBER), attempt)
+        end = HEAD_BYTES
+        for item in items:
+            os.pwrite(descriptor, LENGTH.pack(len(item)) + item, end)
+            end += LENGTH.size + len(item)
+        os.pwrite(descriptor, COUNTS.pack(len(items), end), COUNTS_AT)
+        os.close(descriptor)
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Iterator[Both]:
+    """Both ends, in directories of their own."""
+    with contextlib.closing(Both(tmp_path)) as both:
+        yield both
+
+
+def kept(both: Both) -> bytes:
+    """The items that the server has."""
+    return (both.state / "items" / text_of(NUMBER)).read_bytes()[HEAD_BYTES:]
+
+
+def test_items_come_as_they_grow_and_the_last_before_the_reply(both: Both) -> None:
+    """The head counts what is there; nothing is left on the node."""
+    both.yielded([])
+    both.sender.send_items(RUN)
+    both.carry()
+    path = str(both.state / "items" / text_of(NUMBER))
+    assert head_of(path) == (1, 0, HEAD_BYTES)
+    both.yielded([b"one", b"two" * 700_000])
+    both.sender.send_items(RUN)
+    both.carry()
+    both.yielded([b"one", b"two" * 700_000, b"three"])
+    both.sender.before_reply(RUN)
+    both.carry()
+    head = head_of(path)
+    assert head is not None
+    assert head.number == 3
+    assert head.end == HEAD_BYTES + len(kept(both))
+    assert kept(both).endswith(LENGTH.pack(5) + b"three")
+    assert both.keeper.end(RUN) is None
+    assert os.listdir(both.node / "items") == []
+
+
+def test_another_run_begins_the_next_epoch(both: Both) -> None:
+    """Of the server's file, whatever the node counts: each node begins with one."""
+    for attempt in (1, 2, 3):
+        both.yielded([b"of run %d" % attempt], attempt)
+        both.sender.send_items((NUMBER, attempt))
+        both.sender.before_reply((NUMBER, attempt))
+        both.carry()
+        head = head_of(str(both.state / "items" / text_of(NUMBER)))
+        assert head is not None
+        assert (head.epoch, head.number) == (attempt, 1)
+        assert both.keeper.end((NUMBER, attempt)) is None
+
+
+@pytest.mark.parametrize("size", [0, 5, 3 << 20])
+def test_results_come_before_the_reply(both: Both, size: int) -> None:
+    """Whole, under the name that the server looks for."""
+    name = name_of(text_of(NUMBER), 1)
+    data = os.urandom(size)
+    (both.node / "results" / name).write_bytes(data)
+    both.sender.before_reply(RUN)
+    both.carry()
+    assert both.keeper.end(RUN) is None
+    assert (both.state / "results" / name).read_bytes() == data
+    assert os.listdir(both.node / "results") == []
+
+
+def test_what_cannot_be_kept_is_told_with_the_end_of_the_run(both: Both) -> None:
+    """Once; no part of a result is left."""
+    name = name_of(text_of(NUMBER), 1)
+    (both.node / "results" / name).write_bytes(b"x" * (3 << 20))
+    both.sender.before_reply(RUN)
+    (both.state / "results").rmdir()
+    both.carry()
+    failure = both.keeper.end(RUN)
+    assert failure is not None
+    assert text_of(NUMBER) in failure
+    assert "cannot be kept" in failure
+    assert both.keeper.end(RUN) is None
