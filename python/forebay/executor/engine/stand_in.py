@@ -9,37 +9,29 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import select
 import signal
-import socket
-import ssl
-import time
 from collections import deque
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from forebay.errors import BrokenError, ConfigError, Error
+from forebay.errors import BrokenError, Error
+from forebay.executor.engine.engagement import engage
 from forebay.executor.engine.files import Keeper
 from forebay.executor.engine.link import (
     CALL,
     CLIENT,
     DIED,
-    FAILED,
     ITEMS,
     OUTPUT,
     PENDING_MAX,
     PING_S,
-    READY,
     REPLY,
     RESULT,
-    SECRET_BYTES,
     SERVE,
     SIDE,
     SIGNAL,
     Link,
     pack_message,
-    prove_server,
     unpack_message,
 )
 from forebay.executor.engine.order import Order, Place, host_identity
@@ -64,12 +56,6 @@ __all__ = ["NODE_LOST", "Placed", "StandIn", "told_death"]
 NODE_LOST: Final = "node_lost"
 """The cause of a death of which its node told nothing."""
 
-HANDSHAKE_S: Final = 10.0
-"""For a node that connects to prove itself."""
-
-AGAIN_S: Final = 0.2
-"""Before the agent is asked again, which has ended."""
-
 CALLS_AT_ONCE: Final = 64
 
 PING_MS: Final = int(PING_S * 1000)
@@ -90,19 +76,7 @@ class StandIn(Worker):
         Raises:
             ConfigError: the node cannot run the application, or the cluster refuses the task.
         """
-        with _listen(place.host) as listener:
-            port = int(listener.getsockname()[1])
-            asked = replace(
-                Order.of(order),
-                host=place.host,
-                port=port,
-                secret=secrets.token_hex(SECRET_BYTES),
-                is_encrypted=place.certificates is not None,
-                silence=place.silence,
-            )
-            engagement = _Engagement(asked, place, listener)
-            self._link, told = engagement.wait()
-            self._agent = engagement.asking
+        self._link, self._agent, told = engage(Order.of(order), place)
         is_here = told["host"] == host_identity()
         return (told["pid"] if is_here else 0), told["node"]
 
@@ -139,118 +113,6 @@ def told_death(last_output: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return death if isinstance(death, dict) else None
-
-
-def _listen(host: str) -> socket.socket:
-    try:
-        return socket.create_server((host, 0), backlog=8)
-    except OSError as error:
-        raise ConfigError(
-            f"nobody can listen for nodes at {host}: {error}; give an address of this machine that"
-            " the nodes reach: FOREBAY_EXECUTOR_ENGINE_HOST"
-        ) from error
-
-
-class _Engagement:
-    """The wait of a stand-in for a node.
-
-    Args:
-        order: what it is to start.
-        place: where it is asked for.
-        listener: where it connects.
-
-    Attributes:
-        asking: the connection to the agent; while it is open, the worker is wanted.
-    """
-
-    def __init__(self, order: Order, place: Place, listener: socket.socket) -> None:
-        self._order = order
-        self._place = place
-        self._listener = listener
-        self._tls = None if place.certificates is None else place.certificates.context()
-        self._input = b""
-        self.asking = self._ask()
-
-    def wait(self) -> tuple[Link, dict[str, Any]]:
-        """The link to the first node whose worker is ready, and what it says of it."""
-        poll = select.poll()
-        poll.register(self._listener, select.POLLIN)
-        while True:
-            poll.register(self.asking, select.POLLIN)
-            ready = dict(poll.poll())
-            if self.asking.fileno() in ready:
-                poll.unregister(self.asking)
-                self._hear()
-            if self._listener.fileno() in ready:
-                link = self._accept()
-                told = None if link is None else self._started(link)
-                if link is not None and told is not None:
-                    return link, told
-
-    def _ask(self) -> socket.socket:
-        """Have the agent submit the order; again, if it is about to be started."""
-        line = json.dumps(self._order.told()).encode() + b"\n"
-        while True:
-            asking = socket.socket(socket.AF_UNIX)
-            try:
-                asking.connect(self._place.agent)
-                asking.sendall(line)
-            except OSError:
-                asking.close()
-                time.sleep(AGAIN_S)
-            else:
-                return asking
-
-    def _hear(self) -> None:
-        """The agent says why there is no node, or has ended."""
-        try:
-            data = self.asking.recv(1 << 16)
-        except OSError:
-            data = b""
-        self._input += data
-        if not data:
-            self.asking.close()
-            self._input = b""
-            time.sleep(AGAIN_S)
-            self.asking = self._ask()
-        elif self._input.endswith(b"\n"):
-            raise ConfigError(json.loads(self._input)["error"])
-
-    def _accept(self) -> Link | None:
-        """The node that connects; None: it is none of ours, or is gone."""
-        try:
-            connected, address = self._listener.accept()
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connected.settimeout(HANDSHAKE_S)
-            if self._tls is not None:
-                connected = self._tls.wrap_socket(connected, server_side=True)
-        except (OSError, ssl.SSLError):
-            return None
-        if not prove_server(connected, bytes.fromhex(self._order.secret), HANDSHAKE_S):
-            connected.close()
-            return None
-        return Link(connected, f"the node at {address[0]}", self._place.silence)
-
-    def _started(self, link: Link) -> dict[str, Any] | None:
-        """What a node says of a worker that is ready; None: it was lost before that.
-
-        Raises:
-            ConfigError: it cannot be started.
-        """
-        watched = Watched()
-        try:
-            while True:
-                watched.wait({link.fileno(): link.events}, PING_MS)
-                for kind, _, body in link.take():
-                    if kind == READY:
-                        told: dict[str, Any] = json.loads(body)
-                        return told
-                    if kind == FAILED:
-                        raise ConfigError(body.decode())
-                link.keep_alive()
-        except BrokenError:
-            link.close()
-            return None
 
 
 class _Relay:
