@@ -95,11 +95,11 @@ class Scene:
         return took
 
     @contextlib.contextmanager
-    def served(self, application: str, group: Cgroup | None = None) -> Iterator[int]:
+    def served(self, application: str, *options: str, group: Cgroup | None = None) -> Iterator[int]:
         """Serve an application in the foreground of another shell; its process id."""
-        self.say(f"$ forebay serve {application} &")
+        self.say(f"$ {' '.join(('forebay serve', application, *options))} &")
         server = subprocess.Popen(
-            [self.fresh.programs / "forebay", "serve", application],
+            [self.fresh.programs / "forebay", "serve", application, *options],
             cwd=self.home,
             stdout=subprocess.PIPE,
             preexec_fn=None if group is None else group.enter,

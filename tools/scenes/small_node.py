@@ -29,7 +29,7 @@ def play(scene: Scene) -> None:
     application = str(scene.home / APPLICATION)
     with cgroup(NODE_BYTES, NODE_CORES) as group:
         scene.part("submit")
-        with scene.served(APPLICATION, group) as pid:
+        with scene.served(APPLICATION, group=group) as pid:
             scene.shell(
                 f"for i in $(seq {JOBS}); do forebay submit launch --name job-$i"
                 f" --record {record}; done | tail -1",
@@ -43,7 +43,7 @@ def play(scene: Scene) -> None:
             scene.say(f"# the server is killed: kill -9 {pid}")
             os.kill(pid, signal.SIGKILL)
         with (
-            scene.served(APPLICATION, group),
+            scene.served(APPLICATION, group=group),
             forebay.Client(app=application, start=False) as client,
         ):
             _until_runs(client)

@@ -2,39 +2,80 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
+import socket
+import subprocess
 import time
+from collections.abc import Iterator
 
 import forebay
 from tools.scenes.shell import Scene
 
 APPLICATION = "examples/training/trainer.py"
 EXAMPLES = ("training",)
-PACKAGES = ("numpy", "rich")
+PACKAGES = ("numpy", "rich", "distributed")
 STEPS = 20_000
 RESTART_S = 5.0
 
 
 def play(scene: Scene) -> None:
-    """Look at the machine, serve, train; then kill a parameter server in mid-run."""
+    """Look at the machine, serve, train; kill a parameter server in mid-run; then on a cluster."""
     scene.part("doctor")
     found = scene.shell("forebay doctor")
     lines = [line for line in found.splitlines() if line.startswith(("note", "missing"))]
     scene.expect(not any(line.startswith("missing") for line in lines), "nothing is missing")
     scene.part("train")
     with scene.served(APPLICATION):
-        scene.shell(
-            f"forebay run train --steps {STEPS} 2>&1 >trained.json",
-            shown=f"forebay run train --steps {STEPS} >trained.json",
-        )
-        result = json.loads((scene.home / "trained.json").read_text())
-        scene.say(f"# the loss fell from {result['loss_before']:.3f} to {result['loss']:.3f}")
-        scene.expect(result["loss"] < result["loss_before"] / 2, "the loss fell")
+        _train(scene)
         scene.part("kill")
         _kill_a_server(scene)
+    scene.part("cluster")
+    with _cluster(scene) as scheduler:
+        on_cluster = ("--engine", "dask", "--scheduler", scheduler)
+        with scene.served(APPLICATION, *on_cluster):
+            _train(scene)
+            shown = scene.shell("forebay status")
+            scene.expect(f"on the Dask cluster at {scheduler}" in shown, "workers are there")
+
+
+def _train(scene: Scene) -> None:
+    """Run the request, and look at what came of it."""
+    scene.shell(
+        f"forebay run train --steps {STEPS} 2>&1 >trained.json",
+        shown=f"forebay run train --steps {STEPS} >trained.json",
+    )
+    result = json.loads((scene.home / "trained.json").read_text())
+    scene.say(f"# the loss fell from {result['loss_before']:.3f} to {result['loss']:.3f}")
+    scene.expect(result["loss"] < result["loss_before"] / 2, "the loss fell")
+
+
+@contextlib.contextmanager
+def _cluster(scene: Scene) -> Iterator[str]:
+    """A scheduler and two workers of Dask, in other shells; the scheduler's address."""
+    scheduler = f"tcp://127.0.0.1:{_free_port()}"
+    programs = [["scheduler", "--host", scheduler], *[["worker", scheduler, "--nthreads", "4"]] * 2]
+    with contextlib.ExitStack() as running:
+        for program in programs:
+            scene.say(f"$ dask {' '.join(program)} &")
+            process = subprocess.Popen(
+                [scene.fresh.programs / "dask", *program],
+                cwd=scene.home,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            running.callback(process.wait, RESTART_S)
+            running.callback(process.terminate)
+        time.sleep(RESTART_S)  # until the workers have found the scheduler
+        yield scheduler
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 def _kill_a_server(scene: Scene) -> None:

@@ -46,6 +46,8 @@ def lines(info: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if info.get("http"):
         told.append(("http", str(info["http"])))
+    if info.get("engine"):
+        told.append(("workers", f"on {info['engine']['cluster']}"))
     if figures.get("cordon"):
         told.append(("cordoned", cordoned(figures["cordon"])))
     if figures.get("held"):

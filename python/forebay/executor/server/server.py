@@ -602,8 +602,7 @@ class Server:
         """The application was imported."""
         self.manifest = manifest
         self._keep(text)
-        if self._cluster is None:  # else they are leased on the nodes
-            self._services.want(manifest["services"])
+        self._services.want(manifest["services"])
         self._report("loaded", {"code": manifest["code"], "app": manifest["app"]})
         self._fit.set()
         self._wake()
