@@ -126,6 +126,8 @@ def _cause_text(failure: dict[str, Any]) -> str:
             return f"did not heed its time-out, and {process} was killed"
         case "server":
             return "had begun when its server died, and may not run twice"
+        case "node_lost":
+            return f"ended because the node of {process} was lost"
         case _:
             return f"ended because {process} was lost{used}"
 

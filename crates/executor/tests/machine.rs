@@ -132,16 +132,30 @@ fn what_keeps_killing_its_worker_is_set_aside_and_a_retry_brings_it_back() {
 }
 
 #[test]
-fn the_end_of_a_keeper_is_blamed_on_no_request() {
-    let mut rig = Rig::new(no_store());
-    rig.workers_up(&[Lane::Long]);
-    let id = rig.submit("work", options(|options| options.retries = 10));
-    for attempt in 1..=3 {
-        rig.run_until_dispatched(id, attempt);
-        let slot = rig.machine.view(id).unwrap().slot.unwrap();
-        rig.machine.worker_gone(rig.now, slot, death("server"));
+fn the_end_of_a_keeper_or_a_node_is_blamed_on_no_request() {
+    for cause in ["server", "node_lost"] {
+        let mut rig = Rig::new(no_store());
+        rig.workers_up(&[Lane::Long]);
+        let id = rig.submit("work", options(|options| options.retries = 10));
+        for attempt in 1..=3 {
+            rig.run_until_dispatched(id, attempt);
+            let slot = rig.machine.view(id).unwrap().slot.unwrap();
+            rig.machine.worker_gone(rig.now, slot, death(cause));
+        }
+        rig.run_until_dispatched(id, 4);
     }
-    rig.run_until_dispatched(id, 4);
+}
+
+#[test]
+fn an_idle_worker_whose_node_was_lost_is_replaced_at_once() {
+    for (cause, is_at_once) in [("exit", false), ("node_lost", true)] {
+        let mut rig = Rig::new(no_store());
+        rig.workers_up(&[Lane::Long]);
+        rig.machine.worker_gone(rig.now, 0, death(cause));
+        let mut actions = rig.take().into_iter();
+        let starts = actions.any(|action| matches!(action, Action::Start { .. }));
+        assert_eq!(starts, is_at_once, "{cause}");
+    }
 }
 
 #[test]

@@ -54,7 +54,7 @@ class Death(NamedTuple):
     """How a worker ended, as the dispatcher gets it.
 
     Attributes:
-        cause: "exit", "signal", "memory", "time", "server" or "unknown".
+        cause: "exit", "signal", "memory", "time", "server", "node_lost" or "unknown".
         pid: its process.
         exit_code: where it exited.
         signal: where a signal ended it.

@@ -388,9 +388,9 @@ impl Runs {
             None => death,
         };
         // A request among many in one worker is not blamed for the death, nor one that the guard ended within its
-        // estimate, nor one whose worker ended with its keeper.
-        let blamed =
-            alone && expelled.is_none_or(|expelled| !expelled.within) && &*death.cause != "server";
+        // estimate, nor one whose worker ended with its keeper or its node.
+        let of_others = matches!(&*death.cause, "server" | "node_lost");
+        let blamed = alone && expelled.is_none_or(|expelled| !expelled.within) && !of_others;
         // Before handed runs are taken back, which lowers the worker's `uses`.
         if let Some(why) = parts.workers.failed_start(slot, &death) {
             self.start_failed(parts, now, why);

@@ -105,7 +105,7 @@ impl WorkerSet {
     pub(crate) fn failed_start(&self, slot: Slot, death: &Death) -> Option<Arc<str>> {
         let worker = self.get(slot)?;
         let wanted = worker.stage == Stage::Stopping || worker.leaving;
-        if worker.uses > 0 || wanted {
+        if worker.uses > 0 || wanted || &*death.cause == "node_lost" {
             return None;
         }
         let code = death.exit_code.map(|code| format!(", exit code {code}"));

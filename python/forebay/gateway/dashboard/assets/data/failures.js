@@ -7,6 +7,7 @@ const CAUSES = {
   exit: "its worker exited",
   time: "its worker was ended: out of time",
   server: "its worker ended with the server",
+  node_lost: "the node of its worker was lost",
   unknown: "its worker was lost",
   raised: "raised an exception",
   timeout: "took longer than its timeout",
