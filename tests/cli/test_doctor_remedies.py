@@ -25,6 +25,7 @@ from forebay.cli.doctor.finding import Finding
 from forebay.cli.doctor.remedies import CAP_SYS_RESOURCE, has_capability, in_container
 from tests.blockio.alone import ROOT, alone
 from tests.blockio.seccomp import IO_URING_SETUP, forbid, needs_filters
+from tests.other_user import let_others_reach
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="to raise limits and to mount takes root")
 
@@ -104,8 +105,7 @@ def world_readable(folder: Path) -> str:
     plain = ["setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-c", ""]
     if subprocess.run(plain, cwd="/", capture_output=True).returncode:
         pytest.skip(f"other users may not run {sys.executable}")
-    for part in (folder, *folder.parents[:2]):
-        part.chmod(0o755)
+    let_others_reach(folder)
     return linked(folder / "packages", "msgspec", "numpy")
 
 

@@ -24,7 +24,7 @@ from forebay.testing.experiment.limits import MemoryGroup, MemoryLimit, NoDescri
 from forebay.testing.experiment.processes import Kill, Stop
 from forebay.testing.experiment.proxy import FaultyProxy, Proxies
 from forebay.testing.experiment.schedule import Planned
-from tests.other_user import NOBODY, as_nobody, let_others_reach, needs_root
+from tests.other_user import NOBODY, let_others_reach, needs_root
 from tests.pool.processes import eventually
 
 NOW = Planned(at=0.0, what="", lasts=1.0, choice=0.0, size=0.5)
@@ -174,39 +174,24 @@ def test_without_a_compiler_the_clock_is_told_not_to_jump(
     assert clock.environment == {}
 
 
-def _full_disk(directory: Path) -> str:
-    """In a process of its own: fill a small disk, and write when it is full and afterwards."""
-    small = SmallDisk(directory)
-    if small.refusal is not None:
-        return small.refusal
-    injected = FullDisk(small).inject(NOW)
-    assert injected is not None
-    (directory / "empty").touch()
-    with pytest.raises(OSError, match="No space left"):
-        (directory / "empty").write_bytes(b"x" * 4096)
-    injected.undo()
-    (directory / "empty").write_bytes(b"x" * 4096)
-    return "full"
-
-
-def _in_child(work: Callable[[], str]) -> str:
-    """What a function returns in a forked process, which has one thread."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        with contextlib.suppress(BaseException):
-            os.write(write, work().encode())
-        os._exit(0)
-    os.close(write)
-    os.waitpid(pid, 0)
-    with open(read, "rb") as answer:
-        return answer.read().decode()
+def _full_disk(directory: Path, user: int) -> str:
+    """What a program finds that has one thread, which no other test has started anything in."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.testing.experiment.full_disk",
+        str(directory),
+        str(user),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    assert not done.stderr, done.stderr
+    return done.stdout
 
 
 @needs_root
 def test_a_small_disk_is_full_and_seen_by_nobody_else(tmp_path: Path) -> None:
     """It is mounted for the experiment and its children, and gone with them."""
-    told = _in_child(lambda: _full_disk(tmp_path))
+    told = _full_disk(tmp_path, 0)
     if told.startswith("this user may mount no small file system"):
         pytest.skip("mounting a small file system needs root")
     assert told == "full"
@@ -219,7 +204,7 @@ def test_an_ordinary_user_has_a_small_disk_or_is_told_why_not(tmp_path: Path) ->
     """By a user namespace; where the kernel refuses one, the table says so."""
     let_others_reach(tmp_path)
     os.chown(tmp_path, NOBODY, NOBODY)
-    told = as_nobody(lambda: _full_disk(tmp_path))
+    told = _full_disk(tmp_path, NOBODY)
     assert told == "full" or told.startswith("this user may mount no small file system")
 
 
