@@ -46,13 +46,13 @@ PROTOCOL: Final = "forebay+unix"
 """Of such a cluster: sockets of this user, so that no other one gives it work."""
 
 
-def run_task(order: Order) -> None:
+def run_task(order: Order) -> str | None:
     """What a task is: a worker of the application, in a thread of a Dask worker.
 
     While all that it runs waits for children, its thread is the cluster's again.
     """
     security = get_worker().security
-    run_worker(order, lambda: security.get_connection_args("worker")["ssl_context"], secede)
+    return run_worker(order, lambda: security.get_connection_args("worker")["ssl_context"], secede)
 
 
 class Cluster:
@@ -156,7 +156,11 @@ class Agent:
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Have a task for a stand-in until it has gone."""
-        asked = asyncio.create_task(self._keep(await reader.readline()))
+        line = await reader.readline()
+        if not line:  # it has gone before it asked
+            writer.close()
+            return
+        asked = asyncio.create_task(self._keep(line))
         left = asyncio.create_task(reader.read())
         try:
             await asyncio.wait((asked, left), return_when=asyncio.FIRST_COMPLETED)
@@ -186,8 +190,8 @@ class Agent:
                 pure=False,
             )
             try:
-                await future
-                return None
+                unreached: str | None = await future
+                return unreached
             except asyncio.CancelledError:
                 if (task := asyncio.current_task()) is not None and task.cancelling():
                     raise

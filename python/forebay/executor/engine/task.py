@@ -71,21 +71,27 @@ Context = Callable[[], ssl.SSLContext]
 """The context of connections of this cluster's workers."""
 
 
-def run_worker(order: Order, tls: Context, give_place_back: Callable[[], None]) -> None:
+def run_worker(order: Order, tls: Context, give_place_back: Callable[[], None]) -> str | None:
     """Run a worker for its stand-in, until one of both has ended.
-
-    Returns at once where nobody waits for it any more: the cluster has run the task again.
 
     Args:
         order: what to run, for whom.
         tls: called where the link is to have TLS.
         give_place_back: called once, when a run first waits for its children: they may need the
             place that this task has in the cluster.
+
+    Returns:
+        Why the stand-in was not reached, if so: nobody waits for the worker any more, since the
+        cluster has run the task again; or this node cannot connect to it.
     """
     try:
         link = _connect(order, tls)
-    except (BrokenError, DeadlineError, OSError):
-        return
+    except (BrokenError, DeadlineError, OSError) as error:
+        return (
+            f"node {socket.gethostname()} does not reach the server at {order.host}:{order.port}:"
+            f" {error}; name an address that it reaches by FOREBAY_EXECUTOR_ENGINE_HOST, and let"
+            " it through the firewall"
+        )
     with contextlib.closing(link):
         try:
             _run(Node.of_process(), order, link, give_place_back)
@@ -93,6 +99,7 @@ def run_worker(order: Order, tls: Context, give_place_back: Callable[[], None]) 
             pass  # the stand-in has gone, and the worker was ended
         except (ConfigError, OSError) as error:
             _send_last(link, FAILED, str(error).encode())
+    return None
 
 
 def _connect(order: Order, tls: Context) -> Link:
