@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -231,14 +232,18 @@ async def _serve(given: dict[str, Any]) -> None:
         )
         await cluster.close()
         return
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(given["socket"])
-    server = await asyncio.start_unix_server(Agent(cluster).answer, given["socket"])
-    os.chmod(given["socket"], 0o600)
+    path = Path(given["socket"])
+    path.unlink(missing_ok=True)
+    server = await asyncio.start_unix_server(Agent(cluster).answer, path)
+    path.chmod(0o600)
+    identity = path.stat().st_ino
     say(**told)
     ended = asyncio.Event()
     asyncio.get_running_loop().add_reader(0, ended.set)
     await ended.wait()
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_ino == identity:  # else it is that of the next server's agent
+            path.unlink()
     server.close()
     await cluster.close()
 

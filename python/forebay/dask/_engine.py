@@ -34,15 +34,13 @@ class DaskEngine:
 
     Args:
         config: `scheduler` is its address; without one a `LocalCluster` is started.
-        directory: for the agent's socket; private.
+        socket: of the agent; its directory is private.
         warn: gets what people have to know, in a thread of its own.
     """
 
-    def __init__(
-        self, config: ExecutorConfig, directory: Path, warn: Callable[[str], None]
-    ) -> None:
+    def __init__(self, config: ExecutorConfig, socket: Path, warn: Callable[[str], None]) -> None:
         self._config = config
-        self._socket = directory / "engine.sock"
+        self._socket = socket
         self._warn = warn
         self._agent: subprocess.Popen[bytes] | None = None
         self._told: dict[str, Any] = {}

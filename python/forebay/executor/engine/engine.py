@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["GROUP", "Capacity", "Cluster", "Engine", "find_engine"]
 
 GROUP: Final = "forebay.engines"
-"""The entry points: each loads a callable that takes a configuration, a directory for sockets and
-a receiver of warnings, and returns an `Engine`."""
+"""The entry points: each loads a callable that takes a configuration, the path of a socket where
+stand-ins ask for nodes, and a receiver of warnings, and returns an `Engine`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Cluster:
         config: names the engine.
         target: the application.
         pool: of the lenders of the nodes.
-        directory: for sockets; private.
+        socket: where stand-ins ask for nodes; its directory is private.
         warn: gets what people have to know, from any thread.
 
     Raises:
@@ -104,10 +104,10 @@ class Cluster:
         config: ExecutorConfig,
         target: Target,
         pool: PoolConfig,
-        directory: Path,
+        socket: Path,
         warn: Callable[[str], None],
     ) -> None:
-        self._engine = find_engine(config.engine)(config, directory, warn)
+        self._engine = find_engine(config.engine)(config, socket, warn)
         self._target = target
         self._pool = pool
         self._capacity = self._engine.start()

@@ -202,9 +202,9 @@ class Server:
         if self._config.engine:
             from forebay.executor.engine.engine import Cluster
 
-            directory = self.paths.socket.parent
-            make_private(directory)
-            cluster = Cluster(self._config, self._target, self._pool, directory, self.warned)
+            socket = self.paths.engine_socket
+            make_private(socket.parent)
+            cluster = Cluster(self._config, self._target, self._pool, socket, self.warned)
             stack.callback(cluster.close)
             self._cluster = cluster
             self._report("engine", {"name": self._config.engine, **cluster.facts()})

@@ -82,6 +82,11 @@ class ServerPaths:
         return self.socket.with_suffix(".take")
 
     @property
+    def engine_socket(self) -> Path:
+        """Where stand-ins ask for nodes, with an engine."""
+        return self.socket.with_suffix(".node")
+
+    @property
     def notice(self) -> Path:
         """Where it says that it runs."""
         return self.socket.with_suffix(".json")
