@@ -15,7 +15,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
@@ -232,20 +232,30 @@ async def _serve(given: dict[str, Any]) -> None:
         )
         await cluster.close()
         return
-    path = Path(given["socket"])
-    path.unlink(missing_ok=True)
-    server = await asyncio.start_unix_server(Agent(cluster).answer, path)
-    path.chmod(0o600)
-    identity = path.stat().st_ino
-    say(**told)
-    ended = asyncio.Event()
-    asyncio.get_running_loop().add_reader(0, ended.set)
-    await ended.wait()
-    with contextlib.suppress(FileNotFoundError):
-        if path.stat().st_ino == identity:  # else it is that of the next server's agent
-            path.unlink()
-    server.close()
+    with _listening(Path(given["socket"])) as listener:
+        server = await asyncio.start_unix_server(Agent(cluster).answer, sock=listener)
+        say(**told)
+        ended = asyncio.Event()
+        asyncio.get_running_loop().add_reader(0, ended.set)
+        await ended.wait()
+        server.close()
     await cluster.close()
+
+
+@contextlib.contextmanager
+def _listening(path: Path) -> Iterator[socket.socket]:
+    """A listening socket of this user at a path; the file is removed, if it still is this one's."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        path.unlink(missing_ok=True)
+        listener.bind(str(path))
+        path.chmod(0o600)
+        identity = path.stat().st_ino
+        try:
+            yield listener
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_ino == identity:  # else it is that of the next server's agent
+                    path.unlink()
 
 
 def main() -> None:
