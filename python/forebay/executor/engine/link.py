@@ -154,17 +154,21 @@ class Link:
         """
         gone = self._receive()
         at, end = 0, len(self._input)
-        while end - at >= _HEAD.size:
-            size, kind, number = _HEAD.unpack_from(self._input, at)
-            if kind > FAILED or size > _BODY_BYTES_MAX:
-                raise ProtocolError(f"{self.peer} sent a record of kind {kind} and {size} bytes")
-            if end - at < _HEAD.size + size:
-                break
-            begin = at + _HEAD.size
-            at = begin + size
-            if kind != PING:
-                yield kind, number, bytes(self._input[begin:at])
-        del self._input[:at]
+        try:
+            while end - at >= _HEAD.size:
+                size, kind, number = _HEAD.unpack_from(self._input, at)
+                if kind > FAILED or size > _BODY_BYTES_MAX:
+                    raise ProtocolError(
+                        f"{self.peer} sent a record of kind {kind} and {size} bytes"
+                    )
+                if end - at < _HEAD.size + size:
+                    break
+                begin = at + _HEAD.size
+                at = begin + size
+                if kind != PING:
+                    yield kind, number, bytes(self._input[begin:at])
+        finally:
+            del self._input[:at]  # also where the taker leaves
         if gone is not None:
             raise gone
 
