@@ -40,6 +40,7 @@ from forebay.executor.engine.tunnel import Tunnel
 from forebay.executor.engine.watched import Watched
 from forebay.executor.wire.codec import decoder
 from forebay.executor.wire.ids import number_of
+from forebay.executor.worker.answers import IN_FILE
 from forebay.executor.worker.side import HELLO_BYTES, WAITS
 from forebay.executor.worker.side import ITEMS as ITEMS_RECORD
 
@@ -350,7 +351,7 @@ class _Relay:
         replies = self._connection.fileno() in ready or is_last
         if replies or self._connection.holds_received:
             self._send_replies()
-        else:
+        elif self._output in ready or (self._side is not None and self._side.fileno() in ready):
             self._send_printed()
         if self._interrupts:
             self._pass_interrupts()
@@ -396,11 +397,11 @@ class _Relay:
             number, run = self._calls.pop(call, (0, None))
             if isinstance(outcome, BaseException) or not number:
                 continue  # it has ended
-            if run is not None:
-                self._files.before_reply(run)
             raised, _, head, segments = (
                 outcome if isinstance(outcome, tuple) else (False, 0, outcome, None)
             )
+            if run is not None:
+                self._files.before_reply(run, has_result=bytes(head[:2]) == IN_FILE)
             self._link.put(REPLY, number, *pack_message(int(raised), head, segments))
 
     def _send_printed(self) -> None:
