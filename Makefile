@@ -99,17 +99,17 @@ soak:  ## 20,000 leases while everything that can die is killed or stopped, and 
 		$(BIN)/python -m pytest $(LONG) tests/pool/faults/test_soak.py tests/gcc_tuning/test_pooled.py \
 		tests/blockio/test_allocations.py
 
-chaos:  ## kill 100 servers under 2,000 requests, and 100 writers of record files; 20 overruns; 100 gateways; 20 servers under readers of events, 30 under hooks; 20 backups and 20 take-overs under load; forebay chaos with five seeds, two minutes each (an hour)
+chaos:  ## kill 100 servers under 2,000 requests, and 100 writers of record files; 20 overruns; 100 gateways; 20 servers under readers of events, 30 under hooks; 20 backups and 20 take-overs under load; nodes and schedulers of a cluster 50 times under 1,000 requests; forebay chaos with five seeds, two minutes each (an hour)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	FOREBAY_CHAOS_KILLS=100 FOREBAY_CHAOS_OVERRUNS=20 FOREBAY_RECORD_KILLS=34 FOREBAY_GATEWAY_KILLS=100 \
 		FOREBAY_FEED_KILLS=20 FOREBAY_BACKUPS=20 FOREBAY_TAKEOVERS=20 FOREBAY_HOOK_KILLS=30 FOREBAY_HOOK_TIMES=1 \
-		FOREBAY_CHAOS_SEEDS=1,2,3,4,5 FOREBAY_CHAOS_MINUTES=2 \
+		FOREBAY_CHAOS_SEEDS=1,2,3,4,5 FOREBAY_CHAOS_MINUTES=2 FOREBAY_ENGINE_KILLS=50 \
 		$(BIN)/python -m pytest $(LONG) tests/executor/server/test_chaos.py \
 		tests/executor/server/test_chaos_memory.py tests/blockio/test_record_crash.py \
 		tests/gateway/http/test_process.py tests/gateway/http/test_feed_killed.py \
 		tests/executor/backup/test_backup.py tests/executor/server/hooks/test_outages.py \
 		tests/executor/server/test_takeover.py tests/cli/service/test_replaced.py \
-		tests/testing/experiment/test_experiment.py
+		tests/executor/engine/test_kills.py tests/testing/experiment/test_experiment.py
 
 fuzz:  ## ten million mutated inputs for every decoder that strangers reach (some hours; FOREBAY_MUTATIONS says how many)
 	$(CARGO) run --release $(FUZZ) --bin mutate

@@ -147,6 +147,23 @@ fn the_end_of_a_keeper_or_a_node_is_blamed_on_no_request() {
 }
 
 #[test]
+fn an_idempotent_run_on_a_lost_node_begins_again() {
+    for (cause, begins) in [("signal", false), ("node_lost", true)] {
+        let mut rig = Rig::new(no_store());
+        rig.workers_up(&[Lane::Long]);
+        let id = rig.submit("work", options(|options| options.idempotent = true));
+        rig.run_until_dispatched(id, 1);
+        let slot = rig.machine.view(id).unwrap().slot.unwrap();
+        rig.machine.worker_gone(rig.now, slot, death(cause));
+        let waits = rig
+            .machine
+            .view(id)
+            .is_some_and(|view| view.status == Status::Queued);
+        assert_eq!(waits, begins, "{cause}");
+    }
+}
+
+#[test]
 fn an_idle_worker_whose_node_was_lost_is_replaced_at_once() {
     for (cause, is_at_once) in [("exit", false), ("node_lost", true)] {
         let mut rig = Rig::new(no_store());

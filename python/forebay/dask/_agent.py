@@ -1,8 +1,9 @@
 """The agent: a client of a Dask cluster that submits a task for each worker that is wanted.
 
-A stand-in connects to its Unix socket, sends its order in a line, and stays connected as long as
-the worker is wanted. The task is submitted again while it was lost and nobody has come; its error
-is answered in a line. The program ends with its stdin.
+A stand-in connects to its Unix socket, sends its order in a line, another line once its worker is
+ready, and stays connected as long as the worker is wanted. Until that second line the task is
+submitted again whenever it was lost or has ended; its error is answered in a line. The program ends
+with its stdin.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import socket
 import sys
 import time
 from collections.abc import Awaitable, Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
-from distributed import Client, LocalCluster, Scheduler, get_worker, secede
+from distributed import Client, KilledWorker, LocalCluster, Scheduler, get_worker, secede
 from distributed.comm.addressing import get_address_host
 from distributed.comm.core import CommClosedError
 
@@ -30,6 +32,9 @@ __all__ = ["run_task"]
 
 CONNECT_S: Final = 10.0
 """For the first connection to a scheduler."""
+
+LOST: Final = (CancelledError, CommClosedError, KilledWorker)
+"""The scheduler is gone, and tasks with it; so many nodes of a task were that it is given up."""
 
 AGAIN_S: Final = 0.5
 """Between two tries to reach a scheduler that was lost."""
@@ -51,6 +56,9 @@ def run_task(order: Order) -> str | None:
     """What a task is: a worker of the application, in a thread of a Dask worker.
 
     While all that it runs waits for children, its thread is the cluster's again.
+
+    Returns:
+        As `run_worker`.
     """
     security = get_worker().security
     return run_worker(order, lambda: security.get_connection_args("worker")["ssl_context"], secede)
@@ -161,8 +169,9 @@ class Agent:
         if not line:  # it has gone before it asked
             writer.close()
             return
-        asked = asyncio.create_task(self._keep(line))
-        left = asyncio.create_task(reader.read())
+        is_placed = asyncio.Event()
+        asked = asyncio.create_task(self._keep(line, is_placed))
+        left = asyncio.create_task(_until_left(reader, is_placed))
         try:
             await asyncio.wait((asked, left), return_when=asyncio.FIRST_COMPLETED)
             if not left.done() and (error := asked.result()) is not None:
@@ -176,33 +185,46 @@ class Agent:
                 task.cancel()
             writer.close()
 
-    async def _keep(self, line: bytes) -> str | None:
-        """Have a task run to its end; why that cannot be. A lost one is submitted again."""
+    async def _keep(self, line: bytes, is_placed: asyncio.Event) -> str | None:
+        """Have a task run to its end; why that cannot be.
+
+        One that was lost or has ended before its worker was ready is submitted again.
+        """
         order = Order.of(json.loads(line))
         name = f"forebay-worker-{secrets.token_hex(8)}"
         tries = 0
-        while True:
+        while not is_placed.is_set():
             client = await self._cluster.client()
             tries += 1
-            future = client.submit(
-                run_task,
-                order,
-                key=f"{name}-{tries}",
-                pure=False,
-            )
             try:
-                unreached: str | None = await future
-                return unreached
+                reason = await _submitted(client, order, f"{name}-{tries}")
+                if reason is not None:
+                    return reason
             except asyncio.CancelledError:
                 if (task := asyncio.current_task()) is not None and task.cancelling():
                     raise
-                await asyncio.sleep(AGAIN_S)  # the scheduler was lost, and its tasks with it
-            except CommClosedError:
-                await asyncio.sleep(AGAIN_S)
             except Exception as error:  # whatever the cluster, or the task there, says
-                return f"the Dask cluster at {self._cluster.address} runs no worker: {error!r}"
-            finally:
-                future.release()
+                if client.status == "running" and not isinstance(error, LOST):
+                    return f"the Dask cluster at {self._cluster.address} runs no worker: {error!r}"
+            await asyncio.sleep(AGAIN_S)
+        return None
+
+
+async def _until_left(reader: asyncio.StreamReader, is_placed: asyncio.Event) -> None:
+    """Until a stand-in has gone; it says so with a line when its worker is ready."""
+    if await reader.readline():
+        is_placed.set()
+    await reader.read()
+
+
+async def _submitted(client: Client, order: Order, key: str) -> str | None:
+    """Have a task run to its end; what it returns. It is withdrawn if this is cancelled."""
+    future = client.submit(run_task, order, key=key, pure=False)
+    try:
+        reason: str | None = await future
+        return reason
+    finally:
+        future.release()
 
 
 def say(**told: Any) -> None:

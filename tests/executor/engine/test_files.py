@@ -82,7 +82,7 @@ def test_items_come_as_they_grow_and_the_last_before_the_reply(both: Both) -> No
     both.sender.send_items(RUN)
     both.carry()
     both.yielded([b"one", b"two" * 700_000, b"three"])
-    both.sender.before_reply(RUN)
+    both.sender.before_reply(RUN, has_result=False)
     both.carry()
     head = head_of(path)
     assert head is not None
@@ -98,7 +98,7 @@ def test_another_run_begins_the_next_epoch(both: Both) -> None:
     for attempt in (1, 2, 3):
         both.yielded([b"of run %d" % attempt], attempt)
         both.sender.send_items((NUMBER, attempt))
-        both.sender.before_reply((NUMBER, attempt))
+        both.sender.before_reply((NUMBER, attempt), has_result=False)
         both.carry()
         head = head_of(str(both.state / "items" / text_of(NUMBER)))
         assert head is not None
@@ -112,7 +112,7 @@ def test_results_come_before_the_reply(both: Both, size: int) -> None:
     name = name_of(text_of(NUMBER), 1)
     data = os.urandom(size)
     (both.node / "results" / name).write_bytes(data)
-    both.sender.before_reply(RUN)
+    both.sender.before_reply(RUN, has_result=True)
     both.carry()
     assert both.keeper.end(RUN) is None
     assert (both.state / "results" / name).read_bytes() == data
@@ -123,7 +123,7 @@ def test_what_cannot_be_kept_is_told_with_the_end_of_the_run(both: Both) -> None
     """Once; no part of a result is left."""
     name = name_of(text_of(NUMBER), 1)
     (both.node / "results" / name).write_bytes(b"x" * (3 << 20))
-    both.sender.before_reply(RUN)
+    both.sender.before_reply(RUN, has_result=True)
     (both.state / "results").rmdir()
     both.carry()
     failure = both.keeper.end(RUN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import select
@@ -102,6 +103,8 @@ class _Engagement:
                 link = self._accept()
                 told = None if link is None else self._started(link)
                 if link is not None and told is not None:
+                    with contextlib.suppress(OSError):  # the agent has ended
+                        self.asking.sendall(b"placed\n")
                     return link, told
 
     def _ask(self) -> socket.socket:

@@ -70,18 +70,22 @@ class Sender:
                 self._link.make_room()
         self._sent[run] = head.end
 
-    def before_reply(self, run: Run) -> None:
-        """Send what a run has written and nobody was told of, and remove its files."""
+    def before_reply(self, run: Run, *, has_result: bool) -> None:
+        """Send what a run has written and nobody was told of, and remove its files.
+
+        Args:
+            run: it has ended.
+            has_result: whether its result is in a file.
+        """
         if run in self._sent:
             self.send_items(run)
             del self._sent[run]
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(self._items, text_of(run[0])))
-        path = os.path.join(self._results, name_of(text_of(run[0]), run[1]))
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
+        if not has_result:
             return
+        path = os.path.join(self._results, name_of(text_of(run[0]), run[1]))
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             for offset, data, is_last in _pieces(descriptor, 0, os.fstat(descriptor).st_size):
                 self._link.put(RESULT, run[0], _RESULT.pack(run[1], offset, is_last), data)

@@ -90,8 +90,9 @@ def _on_node(death: Death, worker: Worker) -> Death:
     told = told_death(death.last_output)
     if told is None:
         return death._replace(pid=worker.pid)
+    cause = str(told.get("cause", NODE_LOST))
     return Death(
-        cause=str(told.get("cause", NODE_LOST)),
+        cause=NODE_LOST if cause == "server" else cause,  # with what serves there
         pid=worker.pid,
         exit_code=told.get("exit_code"),
         signal=told.get("signal"),

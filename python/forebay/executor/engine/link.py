@@ -45,6 +45,9 @@ SECRET_BYTES: Final = 32
 PENDING_MAX: Final = 4 << 20
 """While more than this waits to be sent, no further record is made."""
 
+JOIN_BYTES_MAX: Final = 1 << 16
+"""Records of no more bytes together are sent by one call."""
+
 PING_S: Final = 1.0
 """Each end says something so often."""
 
@@ -113,14 +116,19 @@ class Link:
         """
         if self._out:
             self._said = time.monotonic()
+        out = self._out
         try:
-            while self._out:
-                sent = self._socket.send(self._out[0])
+            while out:
+                if len(out) > 1 and self.pending <= JOIN_BYTES_MAX:
+                    whole = b"".join(out)
+                    out.clear()
+                    out.append(memoryview(whole))
+                sent = self._socket.send(out[0])
                 self.pending -= sent
-                if sent == len(self._out[0]):
-                    self._out.popleft()
+                if sent == len(out[0]):
+                    out.popleft()
                 else:
-                    self._out[0] = self._out[0][sent:]
+                    out[0] = out[0][sent:]
         except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
             pass
         except OSError as error:
@@ -154,17 +162,21 @@ class Link:
         """
         gone = self._receive()
         at, end = 0, len(self._input)
-        while end - at >= _HEAD.size:
-            size, kind, number = _HEAD.unpack_from(self._input, at)
-            if kind > FAILED or size > _BODY_BYTES_MAX:
-                raise ProtocolError(f"{self.peer} sent a record of kind {kind} and {size} bytes")
-            if end - at < _HEAD.size + size:
-                break
-            begin = at + _HEAD.size
-            at = begin + size
-            if kind != PING:
-                yield kind, number, bytes(self._input[begin:at])
-        del self._input[:at]
+        try:
+            while end - at >= _HEAD.size:
+                size, kind, number = _HEAD.unpack_from(self._input, at)
+                if kind > FAILED or size > _BODY_BYTES_MAX:
+                    raise ProtocolError(
+                        f"{self.peer} sent a record of kind {kind} and {size} bytes"
+                    )
+                if end - at < _HEAD.size + size:
+                    break
+                begin = at + _HEAD.size
+                at = begin + size
+                if kind != PING:
+                    yield kind, number, bytes(self._input[begin:at])
+        finally:
+            del self._input[:at]  # also where the taker leaves
         if gone is not None:
             raise gone
 

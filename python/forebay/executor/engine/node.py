@@ -10,7 +10,6 @@ import shutil
 import stat
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,9 +31,6 @@ ROOT: Final = "/tmp"
 
 PREFIX: Final = "fb-node-"
 
-YOUNG_S: Final = 60.0
-"""A directory that is younger may belong to a node that has not locked it yet."""
-
 END_S: Final = 5.0
 """For a template to end."""
 
@@ -49,9 +45,7 @@ class Node:
         self.lock = threading.RLock()
         """Held while a group is used: it is for one thread at a time."""
         _remove_left()
-        self.directory = tempfile.mkdtemp(prefix=PREFIX, dir=ROOT)
-        self._life = _lock(self.directory)
-        assert self._life is not None, "nobody else knows it"
+        self.directory, self._life = _new_directory()
         self.oom_kills = OomKills()
         self._versions: dict[tuple[Any, ...], _Version] = {}
         self._services: Services | None = None
@@ -128,10 +122,19 @@ class Node:
                 self._life = None
 
 
+def _new_directory() -> tuple[str, int | None]:
+    """A private directory, and the lock that is held as long as it is in use."""
+    # Under another name until it is locked, so that nobody takes it for a dead node's.
+    unlocked = tempfile.mkdtemp(prefix=f".{PREFIX}", dir=ROOT)
+    life = _lock(unlocked)
+    path = os.path.join(ROOT, os.path.basename(unlocked)[1:])
+    os.rename(unlocked, path)
+    return path, life
+
+
 def _lock(directory: str) -> int | None:
     """The lock by which others know that a node's directory is in use; None: it is."""
-    path = os.path.join(directory, "lock")
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -145,8 +148,7 @@ def _remove_left() -> None:
     for left in Path(ROOT).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             found = left.lstat()
-            is_young = time.time() - found.st_mtime < YOUNG_S
-            if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode) or is_young:
+            if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
                 continue
             life = _lock(str(left))
             if life is not None:

@@ -158,7 +158,9 @@ class _Relay:
                 if self._connection.over or self._connection.closed:
                     return None
         except BrokenError as error:
-            self._death = {"cause": NODE_LOST, "last_output": str(error)}
+            self._take_last()
+            if self._death is None:
+                self._death = {"cause": NODE_LOST, "last_output": str(error)}
         finally:
             self._tunnel.close()
             self._link.close()
@@ -214,7 +216,9 @@ class _Relay:
             number = int.from_bytes(record[1:9], "little")
             if record[0] != RECALL:
                 self._link.put(SIDE, 0, record)
-            elif any(call[0] == number for call in self._held) and self._side.give_back(number):
+                continue
+            self._take_calls()  # it came before
+            if any(call[0] == number for call in self._held) and self._side.give_back(number):
                 self._returned.add(number)
 
     def _take_calls(self) -> None:
@@ -226,8 +230,12 @@ class _Relay:
                 self._held.append((number, head, segments))
 
     def _send_calls(self) -> None:
-        """Send calls; of a worker that runs one at a time, one."""
-        while self._held and not (self._one_by_one and self._sent):
+        """Send calls; of a worker that runs one at a time, one, behind the answer to the last.
+
+        If this process is killed, the dispatcher takes the oldest call without an answer for the
+        one that had begun.
+        """
+        while self._held and not (self._one_by_one and (self._sent or self._has_unsent)):
             number, head, segments = self._held.popleft()
             if number in self._returned:
                 self._returned.remove(number)
@@ -241,10 +249,21 @@ class _Relay:
             self._sent[number] = (number_of(arguments[2]), arguments[3]) if is_run else None
             self._link.put(CALL, number, *pack_message(0, head, segments))
 
+    @property
+    def _has_unsent(self) -> bool:
+        """Whether an answer waits to be sent to the dispatcher."""
+        return self._connection.wants()[1]
+
     def _send_client(self, number: int, data: bytes) -> None:
         self._link.put(CLIENT, number, data)
 
     # From the node.
+
+    def _take_last(self) -> None:
+        """Take what came before the link broke, as sending may have noticed."""
+        with contextlib.suppress(Error):
+            for record in self._link.take():
+                self._take(record)
 
     def _take(self, record: Record) -> None:
         kind, number, body = record

@@ -40,6 +40,7 @@ from forebay.executor.engine.tunnel import Tunnel
 from forebay.executor.engine.watched import Watched
 from forebay.executor.wire.codec import decoder
 from forebay.executor.wire.ids import number_of
+from forebay.executor.worker.answers import IN_FILE
 from forebay.executor.worker.side import HELLO_BYTES, WAITS
 from forebay.executor.worker.side import ITEMS as ITEMS_RECORD
 
@@ -117,11 +118,14 @@ def _connect(order: Order, tls: Context) -> Link:
 
 
 def _send_last(link: Link, kind: int, body: bytes) -> None:
-    """Send a last record, if the stand-in still takes it."""
+    """Send a last record, and wait until the stand-in has left.
+
+    A socket that is closed while something waits to be read drops what it has not sent.
+    """
     link.put(kind, 0, body)
     watched, until = Watched(), time.monotonic() + LAST_S
     with contextlib.suppress(BrokenError):
-        while link.pending and time.monotonic() < until:
+        while time.monotonic() < until:
             link.flush()
             watched.wait({link.fileno(): link.events}, LOOK_MS)
             for _ in link.take():
@@ -212,13 +216,13 @@ class _Starting:
         return self._serve
 
     def _hear(self) -> None:
+        self._link.keep_alive()
         for record in self._link.take():
             if record[0] == SERVE:
                 self._serve = json.loads(record[2])
             else:
                 self.early.append(record)
         self._link.flush()
-        self._link.keep_alive()
 
     def _why(self, error: Exception) -> str:
         if not self.group.has_broken(error):
@@ -338,6 +342,8 @@ class _Relay:
 
     def _turn(self, ready: dict[int, int], *, is_last: bool) -> None:
         assert self._connection is not None
+        # First: if this process was stopped for too long, what waits in the link is stale.
+        self._link.keep_alive()
         if self._side is None and (self._door.fileno() in ready or is_last):
             self._accept_side()
         for kind, number, body in self._link.take() if self._link.fileno() in ready else ():
@@ -345,13 +351,12 @@ class _Relay:
         replies = self._connection.fileno() in ready or is_last
         if replies or self._connection.holds_received:
             self._send_replies()
-        else:
+        elif self._output in ready or (self._side is not None and self._side.fileno() in ready):
             self._send_printed()
         if self._interrupts:
             self._pass_interrupts()
         self._tunnel.advance(ready)
         self._link.flush()
-        self._link.keep_alive()
 
     def _take(self, kind: int, number: int, body: bytes) -> None:
         assert self._connection is not None
@@ -392,11 +397,11 @@ class _Relay:
             number, run = self._calls.pop(call, (0, None))
             if isinstance(outcome, BaseException) or not number:
                 continue  # it has ended
-            if run is not None:
-                self._files.before_reply(run)
             raised, _, head, segments = (
                 outcome if isinstance(outcome, tuple) else (False, 0, outcome, None)
             )
+            if run is not None:
+                self._files.before_reply(run, has_result=bytes(head[:2]) == IN_FILE)
             self._link.put(REPLY, number, *pack_message(int(raised), head, segments))
 
     def _send_printed(self) -> None:
@@ -449,7 +454,8 @@ class _Relay:
         """How the worker ended, once its keeper has said so."""
         while True:
             with self._node.lock:
-                self._group.drive()
+                with contextlib.suppress(Error):  # the node ends
+                    self._group.drive()
                 death = self._group.death(self._worker)
             if death is not None:
                 break

@@ -92,6 +92,11 @@ def _death(failure: dict[str, Any]) -> Told:
             f"{worker} ended with its server{used}",
             "permit retries where a second run does no harm",
         )
+    if what == "node_lost":
+        return (
+            f"the node of {worker} was lost{used}",
+            "look whether it has done its work; permit retries where a second run does no harm",
+        )
     return f"{worker} ended, and nobody could tell how{used}", "see its output"
 
 

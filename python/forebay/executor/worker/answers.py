@@ -17,6 +17,9 @@ SEGMENT_BYTES_MIN = 64 << 10
 CANCELLED = b"\x91\x02"
 RETURNED = b"\x91\x03"
 """The answer to a call that was given back on the side socket."""
+IN_FILE = b"\x92\x04"
+"""How the answer begins whose result lies in a file."""
+
 NOTHING = b"\x92\x00\xc4\x01\xc0"
 """The result None."""
 

@@ -518,10 +518,13 @@ impl Runs {
         };
         let retries = entry.options().retries;
         let died = matches!(failure, Failure::Died(_));
+        let node_lost = matches!(&failure, Failure::Died(death) if &*death.cause == "node_lost");
+        // Nobody knows whether a run on a lost node has ended.
+        let may_repeat = entry.has_retries() || (node_lost && entry.options().idempotent);
         // Without retries the first death fails the request anyway.
         let status = if died && retries > 0 && entry.deaths() >= parts.policy.deaths_max {
             Status::Dead
-        } else if entry.has_retries() {
+        } else if may_repeat {
             return self.park(parts, now, key, failure);
         } else {
             Status::Failed
