@@ -14,6 +14,8 @@ pub const AFTER_MAX: usize = 1_000;
 pub const CHILDREN_MAX: u32 = 10_000;
 /// Requests above a child: its parent, that one's parent, and so on (`depth_max`).
 pub const DEPTH_MAX: u32 = 64;
+/// Runs of an idempotent request without retries whose nodes were lost; it may be what ends them (`nodes_lost_max`).
+pub const NODES_LOST_MAX: u32 = 10;
 /// Runs after the first (`retries_max`).
 pub const RETRIES_MAX: u32 = 1_000;
 /// The longest time in an option: ten years, in milliseconds (`option_time_ms_max`).

@@ -164,6 +164,19 @@ fn an_idempotent_run_on_a_lost_node_begins_again() {
 }
 
 #[test]
+fn a_run_that_ends_every_node_fails_in_the_end() {
+    let mut rig = Rig::new(no_store());
+    rig.workers_up(&[Lane::Long]);
+    let id = rig.submit("work", options(|options| options.idempotent = true));
+    for attempt in 1..=10 {
+        rig.run_until_dispatched(id, attempt);
+        let slot = rig.machine.view(id).unwrap().slot.unwrap();
+        rig.machine.worker_gone(rig.now, slot, death("node_lost"));
+    }
+    assert_eq!(rig.ended(id), Some(Status::Failed));
+}
+
+#[test]
 fn an_idle_worker_whose_node_was_lost_is_replaced_at_once() {
     for (cause, is_at_once) in [("exit", false), ("node_lost", true)] {
         let mut rig = Rig::new(no_store());

@@ -33,6 +33,7 @@ use super::schedules::SUBMITTER as SCHEDULES;
 use crate::action::Action;
 use crate::error::Refusal;
 use crate::id::RequestId;
+use crate::limit::NODES_LOST_MAX;
 use crate::news::News;
 use crate::op::Op;
 use crate::request::{
@@ -519,8 +520,9 @@ impl Runs {
         let retries = entry.options().retries;
         let died = matches!(failure, Failure::Died(_));
         let node_lost = matches!(&failure, Failure::Died(death) if &*death.cause == "node_lost");
-        // Nobody knows whether a run on a lost node has ended.
-        let may_repeat = entry.has_retries() || (node_lost && entry.options().idempotent);
+        // Nobody knows whether a run on a lost node has ended; it may also be what ends nodes.
+        let begins_again = node_lost && entry.attempts() < NODES_LOST_MAX;
+        let may_repeat = entry.has_retries() || (begins_again && entry.options().idempotent);
         // Without retries the first death fails the request anyway.
         let status = if died && retries > 0 && entry.deaths() >= parts.policy.deaths_max {
             Status::Dead
