@@ -64,6 +64,9 @@ READS_AT_ONCE: Final = 16
 RECORDS_AT_ONCE: Final = 256
 """Side records that are sent in a turn; the worker waits where it says more."""
 
+RECORDS_BEFORE_REPLY: Final = 4096
+"""More than the side socket holds: all that was said before a reply goes before it."""
+
 LAST_S: Final = 5.0
 """For the stand-in to take the last records."""
 
@@ -348,7 +351,7 @@ class _Relay:
         if replies or self._connection.holds_received:
             self._send_replies()
         else:
-            self._send_printed()
+            self._send_printed(RECORDS_AT_ONCE)
         if self._interrupts:
             self._pass_interrupts()
         self._tunnel.advance(ready)
@@ -389,7 +392,7 @@ class _Relay:
         with contextlib.suppress(Error):
             self._connection.flush()
             finished = self._connection.receive(0)
-        self._send_printed()
+        self._send_printed(RECORDS_BEFORE_REPLY if finished else RECORDS_AT_ONCE)
         for call, outcome in finished:
             number, run = self._calls.pop(call, (0, None))
             if isinstance(outcome, BaseException) or not number:
@@ -401,10 +404,10 @@ class _Relay:
             )
             self._link.put(REPLY, number, *pack_message(int(raised), head, segments))
 
-    def _send_printed(self) -> None:
-        """Send output and side records, as far as they are there."""
+    def _send_printed(self, at_once: int) -> None:
+        """Send output and side records, as far as they are there, and so many of these."""
         side = self._side
-        for _ in range(0 if side is None else RECORDS_AT_ONCE):
+        for _ in range(0 if side is None else at_once):
             assert side is not None
             try:
                 record = side.recv(READ_BYTES)
