@@ -23,7 +23,7 @@ from forebay.executor.wire.paths import paths_of
 ENGINE: Final = {
     name: os.environ.get(f"FOREBAY_EXECUTOR_{name.upper()}", "") for name in ("engine", "scheduler")
 }
-"""Settings that `pytest --engine` gives to all servers; what a test gives is heard first."""
+"""Settings that `pytest --engine` gives to all servers, but those whose test names an engine."""
 
 
 def _print(event: str, facts: dict[str, Any]) -> None:
@@ -70,7 +70,7 @@ def main() -> int:
         before = find_predecessor(paths_of(target)) if takes_over else None
         server = Server(
             target,
-            ExecutorConfig(**{**ENGINE, **settings}),
+            ExecutorConfig(**settings if "engine" in settings else {**ENGINE, **settings}),
             pool=pool,
             reloads=reloads,
             ends_when_idle=ends_when_idle,

@@ -67,7 +67,7 @@ def test_a_row_has_what_it_names_and_nothing_else() -> None:
 @pytest.fixture
 def is_on_engine(request: pytest.FixtureRequest) -> bool:
     """Whether this run has the option."""
-    return request.config.getoption("--engine") is not None
+    return request.config.getoption("--engine", default=None) is not None
 
 
 def engine_of(client: Client) -> Any:
