@@ -1,6 +1,6 @@
 """Tests that do not run with `--engine`: the table, and what share of a run it is.
 
-`python -m tests.executor.on_engine.table` writes the table of docs/concepts/executor/engine_tests.md.
+`python -m tests.executor.on_engine.table` writes it, as docs/concepts/executor/engine_tests.md has it.
 """
 
 from __future__ import annotations
