@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import secrets
 import socket
@@ -211,9 +212,7 @@ class Agent:
 
 
 class Door:
-    """The agent's socket, made again where a clean-up has removed it, or the agent that took it.
-
-    The agent of the next server takes the path, and lets go of it if that server fails.
+    """The agent's socket, which is made again where a clean-up has removed it.
 
     Args:
         path: the socket.
@@ -227,7 +226,7 @@ class Door:
         self._identity = (0, 0)
 
     async def open(self) -> None:
-        """Listen, in the place of an agent that was there before."""
+        """Listen, in the place of an agent of this server that was killed."""
         make_private(self._path.parent)
         with socket.socket(socket.AF_UNIX) as listener:
             self._path.unlink(missing_ok=True)
@@ -243,7 +242,7 @@ class Door:
         """Look after it until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
-            if self._found() != self._identity and not self._is_others():
+            if self._found() != self._identity:
                 with contextlib.suppress(OSError, ConfigError):  # next time
                     await self.open()
 
@@ -253,17 +252,6 @@ class Door:
             self._server.close()
         if self._found() == self._identity:
             self._path.unlink()
-
-    def _is_others(self) -> bool:
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.setblocking(False)
-            try:
-                probe.connect(str(self._path))
-            except BlockingIOError:
-                return True
-            except OSError:
-                return False
-        return True
 
     def _found(self) -> tuple[int, int]:
         try:
@@ -316,6 +304,7 @@ def main() -> None:
     """Serve stand-ins until stdin ends."""
     os.dup2(1, OUTPUT, inheritable=False)
     os.dup2(2, 1)  # what libraries print is not for the server
+    logging.getLogger("distributed").setLevel(logging.WARNING)  # each end of a comm is told below
     asyncio.run(_serve(json.loads(sys.argv[1])))
 
 
