@@ -93,7 +93,7 @@ async def _serve() -> None:
         n_workers=NODES,
         threads_per_worker=THREADS,
         protocol=PROTOCOL,
-        dashboard_address=None,
+        dashboard_address="127.0.0.1:0",
         asynchronous=True,
     )
     os.write(1, cluster.scheduler_address.encode() + b"\n")

@@ -1,6 +1,6 @@
 """Tests that do not run with `--engine`: the table, and what share of a run it is.
 
-`python -m tests.executor.on_engine.table` writes it, as docs/concepts/executor/engine_tests.md has it.
+`python -m tests.executor.on_engine.table` writes it, as its page in docs/concepts/executor has it.
 """
 
 from __future__ import annotations
