@@ -65,6 +65,9 @@ READS_AT_ONCE: Final = 16
 RECORDS_AT_ONCE: Final = 256
 """Side records that are sent in a turn; the worker waits where it says more."""
 
+RECORDS_BEFORE_REPLY: Final = 4096
+"""More than the side socket holds: all that was said before a reply goes before it."""
+
 LAST_S: Final = 5.0
 """For the stand-in to take the last records."""
 
@@ -133,7 +136,9 @@ def _send_last(link: Link, kind: int, body: bytes) -> None:
 
 
 def _run(node: Node, order: Order, link: Link, give_place_back: Callable[[], None]) -> None:
-    with node.group(order) as group, contextlib.ExitStack() as parts:
+    with contextlib.ExitStack() as parts:
+        group = parts.enter_context(node.group(order))
+        lender = parts.enter_context(node.lender(order.pool))
         with node.lock:
             worker = group.begin()
         parts.callback(_remove, node, group, worker)
@@ -148,7 +153,7 @@ def _run(node: Node, order: Order, link: Link, give_place_back: Callable[[], Non
         relay = parts.enter_context(
             contextlib.closing(_Relay(node, group, worker, link, directory, give_place_back))
         )
-        relay.begin(serve, node.lender(order.pool), starting.early)
+        relay.begin(serve, lender, starting.early)
         _send_last(link, DIED, json.dumps(relay.run()._asdict()).encode())
 
 
@@ -275,11 +280,13 @@ class _Relay:
 
     def begin(self, serve: dict[str, Any], lender: str, early: list[Record]) -> None:
         """Have the worker serve what comes over the link, first what has come already."""
+        clients = os.path.join(self._directory, "clients")
         options = {
             **serve["options"],
             "pool": lender,
-            "clients": os.path.join(self._directory, "clients"),
+            "clients": clients,
             "state": os.path.join(self._directory, "state"),
+            "environment": {"FOREBAY_URL": f"unix://{clients}"},
         }
         options["items"] = {**options["items"], "synced": False}  # the stand-in's are
         with self._node.lock:
@@ -346,13 +353,15 @@ class _Relay:
         self._link.keep_alive()
         if self._side is None and (self._door.fileno() in ready or is_last):
             self._accept_side()
-        for kind, number, body in self._link.take() if self._link.fileno() in ready else ():
-            self._take(kind, number, body)
+        if self._link.fileno() in ready:
+            # All or none: of a server that has gone since, no call begins.
+            for record in list(self._link.take()):
+                self._take(*record)
         replies = self._connection.fileno() in ready or is_last
         if replies or self._connection.holds_received:
             self._send_replies()
         elif self._output in ready or (self._side is not None and self._side.fileno() in ready):
-            self._send_printed()
+            self._send_printed(RECORDS_AT_ONCE)
         if self._interrupts:
             self._pass_interrupts()
         self._tunnel.advance(ready)
@@ -392,7 +401,7 @@ class _Relay:
         with contextlib.suppress(Error):
             self._connection.flush()
             finished = self._connection.receive(0)
-        self._send_printed()
+        self._send_printed(RECORDS_BEFORE_REPLY if finished else RECORDS_AT_ONCE)
         for call, outcome in finished:
             number, run = self._calls.pop(call, (0, None))
             if isinstance(outcome, BaseException) or not number:
@@ -404,10 +413,10 @@ class _Relay:
                 self._files.before_reply(run, has_result=bytes(head[:2]) == IN_FILE)
             self._link.put(REPLY, number, *pack_message(int(raised), head, segments))
 
-    def _send_printed(self) -> None:
-        """Send output and side records, as far as they are there."""
+    def _send_printed(self, at_once: int) -> None:
+        """Send output and side records, as far as they are there, and so many of these."""
         side = self._side
-        for _ in range(0 if side is None else RECORDS_AT_ONCE):
+        for _ in range(0 if side is None else at_once):
             assert side is not None
             try:
                 record = side.recv(READ_BYTES)
