@@ -56,12 +56,13 @@ TYPED := $(wildcard python/forebay clients/python/forebay_client benchmarks tool
 # Set-up runs two steps at once, cargo beside pip; under make --jobs it is among its jobs.
 SETUP = $(MAKE) --silent $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs 2)
 
+# `lint` leaves out those that WITHOUT names.
 LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy audit fuzz)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test lint soak chaos fuzz planted mutants coverage sanitize bench-setup bench node originals scenes wheel picture clean
-.PHONY: test-packages test-rust test-python test-slow test-engine test-verbs test-verbs-if-built test-libraries lint-setup $(LINTS)
+.PHONY: setup test-packages test-rust test-python test-slow test-engine test-verbs test-verbs-if-built test-libraries lint-setup $(LINTS)
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -96,7 +97,7 @@ test-libraries:  ## pandas, polars, tensorflow and ten more in templates (instal
 	@$(SETUP) $(STAMPS)/package $(LIBRARIES_VENV)/installed
 	FOREBAY_LIBRARIES=all PYTHONPATH=python $(LIBRARIES_VENV)/bin/python -m pytest --quiet tests/pool/service/test_libraries.py
 
-lint: $(LINTS)  ## format, lints, types, stubs, import contracts, tidy test
+lint: $(filter-out $(WITHOUT),$(LINTS))  ## format, lints, types, stubs, import contracts, tidy test
 
 soak:  ## 20,000 leases while everything that can die is killed or stopped, and long searches (ten minutes)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
@@ -203,6 +204,10 @@ test-python: | test-packages
 # `test` runs it after the others: what it measures wants the machine.
 test-verbs-if-built:
 	@CARGO='$(CARGO)' PYTHON='$(BIN)/python' $(NICE) bash tools/verbs/test.sh if-built
+
+# What `lint` and `test` need, for a caller that then runs both at once: neither sets up anything any more.
+setup: test-packages
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-lint $(OPENAPI_VENV)/installed
 
 lint-setup:
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-lint

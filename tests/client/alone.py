@@ -73,6 +73,7 @@ def blocking(url: str, options: dict[str, Any]) -> dict[str, Any]:
             "sum": client.run("total", values=array),
             "many": sum(one.result() for one in client.submit_many("double", [{"n": 1}] * 20)),
             "names": [one["name"] for one in client.list(limit=3)],
+            "items": [list(one) for one in client.submit("yields", count=2).items()],
         }
 
 
@@ -88,6 +89,9 @@ async def awaiting(url: str, options: dict[str, Any]) -> dict[str, Any]:
             "log": log,
             "result": await request.result(timeout=20),
             "many": sum([await one.result() for one in requests]),
+            "items": [
+                list(one) async for one in (await client.submit("yields", count=2)).items(after=1)
+            ],
         }
 
 

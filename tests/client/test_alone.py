@@ -28,9 +28,15 @@ SEEN = {
         "sum": 3.0,
         "many": 40,
         "names": ["double", "double", "double"],
+        "items": [[], [0]],
     },
     "asyncio": False,
-    "awaiting": {"log": "blue 0\nblue 1\nblue 2\n", "result": "blue", "many": 380},
+    "awaiting": {
+        "log": "blue 0\nblue 1\nblue 2\n",
+        "result": "blue",
+        "many": 380,
+        "items": [[0]],
+    },
 }
 
 

@@ -389,7 +389,8 @@ def test_leaving_raises_for_what_was_refused_and_never_looked_at(
 def test_a_client_that_was_left_says_so(server: ScriptedServer, authority: Authority) -> None:
     """Also to a thread that waits."""
     client = Client(server.url, TOKEN, ca_file=authority.ca, timeout=5.0)
-    server.answers = [accepted(), lambda _: time.sleep(5) or CLOSE]  # type: ignore[func-returns-value]
+    left = threading.Event()
+    server.answers = [accepted(), lambda _: CLOSE if left.wait(20) else problem(500, "internal")]
     request = client.submit("x")
     caught: list[BaseException] = []
 
@@ -404,6 +405,7 @@ def test_a_client_that_was_left_says_so(server: ScriptedServer, authority: Autho
     server.wait_for(2)
     client.close()
     thread.join(5)
+    left.set()
     assert [type(one) for one in caught] == [errors.ClosedError]
     with pytest.raises(errors.ClosedError, match="make another one"):
         client.info()

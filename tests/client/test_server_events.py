@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay_client import errors
-from forebay_client.http import server_events
 from forebay_client.http.server_events import EventReader, ServerEvent
 
 STREAM = (
@@ -31,18 +30,17 @@ EVENTS = [
 @given(st.sets(st.integers(1, len(STREAM) - 1)))
 def test_events_come_however_the_stream_is_cut(cuts: set[int]) -> None:
     """TCP cuts where it likes, also within a letter and a line end."""
-    reader = EventReader("peer")
+    reader = EventReader("peer", 1000)
     edges = [0, *sorted(cuts), len(STREAM)]
     pieces = [STREAM[low:high] for low, high in itertools.pairwise(edges)]
     assert [event for piece in pieces for event in reader.feed(piece)] == EVENTS
 
 
-def test_an_event_without_an_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_without_an_end_is_bounded() -> None:
     """A server that sends one line for ever does not fill the memory."""
-    monkeypatch.setattr(server_events, "EVENT_CHARS_MAX", 1000)
     for piece in (b"x" * 100, b"data: x\n" * 12):
         with pytest.raises(errors.ProtocolError, match="more than 1000 characters"):
-            feed_often(EventReader("peer"), piece)
+            feed_often(EventReader("peer", 1000), piece)
 
 
 def feed_often(reader: EventReader, piece: bytes) -> None:

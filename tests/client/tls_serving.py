@@ -12,6 +12,7 @@ from tests.transport.certificates import Authority
 
 APP = '''
 import time
+from collections.abc import Iterator
 
 import numpy
 
@@ -44,6 +45,12 @@ def total(values: numpy.ndarray) -> float:
 def fail(text: str) -> None:
     """Raise what it was given."""
     raise ValueError(text)
+
+
+@app.request(lane="long")
+def yields(count: int) -> Iterator[bytes]:
+    """Bytes of growing lengths."""
+    yield from map(bytes, range(count))
 
 
 @app.request(lane="long")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -57,3 +58,12 @@ def small_disk(directory: Path, size: str) -> Iterator[Path]:
         yield state
     finally:
         subprocess.run(["umount", str(state)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Take all that is left of a small disk, until the file that this returns is removed."""
+    ballast = disk / "ballast"
+    dd = ["dd", "if=/dev/zero", f"of={ballast}", "bs=4k", "status=none"]
+    assert "No space left" in subprocess.run(dd, capture_output=True, text=True, check=False).stderr
+    assert os.statvfs(disk).f_bavail == 0
+    return ballast

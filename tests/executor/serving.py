@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
@@ -27,6 +28,8 @@ from forebay.executor.wire.paths import paths_of
 from forebay.rpc import Channel
 
 ROOT = Path(__file__).resolve().parents[2]
+SIGNALS = 10
+BETWEEN_SIGNALS_S = 0.3
 PROGRAM = [sys.executable, "-m", "tests.executor.serve_program"]
 
 
@@ -219,9 +222,7 @@ class Serving:
     def close(self) -> None:
         """End it, if it runs, and remove its directory of sockets."""
         if self.process is not None and self.process.returncode is None:
-            if self.process.poll() is None:
-                self.process.send_signal(signal.SIGTERM)
-                self.process.send_signal(signal.SIGTERM)
+            end_at_once(self.process)
             try:
                 self.ended()
             except subprocess.TimeoutExpired:
@@ -246,6 +247,19 @@ class Serving:
             if told["event"] != "engine":  # only with --engine, and before all others
                 events.put(told)
         events.put(None)
+
+
+def end_at_once(process: subprocess.Popen[bytes]) -> None:
+    """Tell a server to end, and then not to wait for what runs.
+
+    Two signals that are sent together may arrive as one, and a drain takes half a minute.
+    """
+    for _ in range(SIGNALS):
+        if process.poll() is not None:
+            return
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(BETWEEN_SIGNALS_S)
 
 
 def descendants(pid: int) -> list[int]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from forebay_client.client import Client
 from forebay_client.http.hidden import Hidden
+from forebay_client.items import AsyncItems, Items
 from forebay_client.options import Submit
 from forebay_client.progress import Progress
 from forebay_client.request import Request
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Array",
     "AsyncClient",
+    "AsyncItems",
     "AsyncRequest",
     "Client",
     "Hidden",
+    "Items",
     "Progress",
     "Request",
     "Submit",

@@ -86,7 +86,7 @@ class AsyncClient:
         """
         made = await self._submission(target, args, kwargs, arguments, options)
         id_ = await self.perform(self.calls.submit(made))
-        return AsyncRequest(self, None, id_, made.name, made.type)
+        return AsyncRequest(self, None, id_, made.name, made.type, made.item_type)
 
     async def submit_nowait(
         self,
@@ -110,7 +110,8 @@ class AsyncClient:
         Cancellation: safe; nothing was sent.
         """
         made = await self._submission(target, args, kwargs, arguments, options)
-        return AsyncRequest(self, await self.outbox.add(made), None, made.name, made.type)
+        sent = await self.outbox.add(made)
+        return AsyncRequest(self, sent, None, made.name, made.type, made.item_type)
 
     async def submit_many(
         self, target: Target, arguments: Iterable[dict[str, Any]], *, options: Any = None
@@ -123,7 +124,7 @@ class AsyncClient:
         outcomes = await self._submit_all(made)
         raise_first([one for one in outcomes if isinstance(one, Error)])
         return [
-            AsyncRequest(self, None, str(id_), one.name, one.type)
+            AsyncRequest(self, None, str(id_), one.name, one.type, one.item_type)
             for one, id_ in zip(made, outcomes, strict=True)
         ]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay_client.calls import End
 from forebay_client.errors import ConfigError, DeadlineError, Error
+from forebay_client.items import AsyncItems, ItemsFollowing
 from forebay_client.progress import Progress
 from forebay_client.request import end_of_refusal
 
@@ -29,15 +30,22 @@ class AsyncRequest:
         name: of the request's definition; empty where it was found by its id.
     """
 
-    __slots__ = ("_client", "_end", "_id", "_sent", "_type", "name")
+    __slots__ = ("_client", "_end", "_id", "_item_type", "_sent", "_type", "name")
 
     def __init__(
-        self, client: AsyncClient, sent: Sent | None, id_: str | None, name: str, type_: Any
+        self,
+        client: AsyncClient,
+        sent: Sent | None,
+        id_: str | None,
+        name: str,
+        type_: Any,
+        item_type: Any = Any,
     ) -> None:
         self._client = client
         self._sent = sent
         self._id = id_
         self._type = type_
+        self._item_type = item_type
         self._end: End | None = None
         self.name = name
 
@@ -118,6 +126,14 @@ class AsyncRequest:
                     yield text
         elif text := await self._client.perform(calls.log(id_, offset)):
             yield text
+
+    def items(self, after: int = 0, *, epoch: int | None = None, follow: bool = True) -> AsyncItems:
+        """What it yields, to be read by `async for`; arguments and errors as of `Request.items`.
+
+        Cancellation: safe; an item that has come is given by the next turn.
+        """
+        wanted = (self.name, self._item_type, after, epoch)
+        return AsyncItems(self, ItemsFollowing(*wanted, follow=follow))
 
     async def events(self) -> AsyncGenerator[dict[str, Any], None]:
         """What happens to it, until it has ended; items as of `Request.events`."""

@@ -16,7 +16,13 @@ from forebay_client.errors import (
     Error,
     ProtocolError,
 )
-from forebay_client.http.limits import GRACE_S, RESULT_BYTES_MAX, WAIT_CROWDED_S, WAIT_S
+from forebay_client.http.limits import (
+    GRACE_S,
+    ITEM_CHARS_MAX,
+    RESULT_BYTES_MAX,
+    WAIT_CROWDED_S,
+    WAIT_S,
+)
 from forebay_client.http.messages import Answer, Call
 from forebay_client.http.server_events import ServerEvent
 from forebay_client.http.session import Session
@@ -187,6 +193,12 @@ class Calls:
     def events(self, id_: str) -> Stream[dict[str, Any]]:
         """What happens to it, until it has ended."""
         yield from self._session.follow(Call("GET", _path(id_, "events")), _event, self._timeout)
+
+    def items(self, id_: str, query: Sequence[tuple[str, str]]) -> Stream[dict[str, Any]]:
+        """What it yields: events of `ItemsFollowing`, whose query it is."""
+        path = _path(id_, "items") + _query(query)
+        call = Call("GET", path, event_chars_max=ITEM_CHARS_MAX)
+        yield from self._session.follow(call, _event, self._timeout)
 
     # About all of them.
 

@@ -123,7 +123,7 @@ class Client:
         """
         made = self._submission(target, args, kwargs, arguments, options)
         id_ = self.perform(self.calls.submit(made))
-        return Request(self, None, id_, made.name, made.type)
+        return Request(self, None, id_, made.name, made.type, made.item_type)
 
     def submit_nowait(
         self,
@@ -149,7 +149,7 @@ class Client:
         Cost: it is handed to a thread. Once 4,096 are not accepted, the next one waits.
         """
         made = self._submission(target, args, kwargs, arguments, options)
-        return Request(self, self.outbox.add(made), None, made.name, made.type)
+        return Request(self, self.outbox.add(made), None, made.name, made.type, made.item_type)
 
     def submit_many(
         self, target: Target, arguments: Iterable[dict[str, Any]], *, options: Any = None
@@ -166,7 +166,7 @@ class Client:
         outcomes = self.perform(self.calls.submit_all(made))
         raise_first([one for one in outcomes if isinstance(one, Error)])
         return [
-            Request(self, None, str(id_), one.name, one.type)
+            Request(self, None, str(id_), one.name, one.type, one.item_type)
             for one, id_ in zip(made, outcomes, strict=True)
         ]
 

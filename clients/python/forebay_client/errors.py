@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         LimitError,
         ProtocolError,
         RemoteError,
+        StaleError,
         remote_error,
     )
 
@@ -37,6 +38,7 @@ __all__ = [
     "LimitError",
     "ProtocolError",
     "RemoteError",
+    "StaleError",
     "remote_error",
 ]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay_client.calls import End
 from forebay_client.errors import BrokenError, DeadlineError, Error
+from forebay_client.items import Items, ItemsFollowing
 from forebay_client.progress import Progress
 
 if TYPE_CHECKING:
@@ -27,15 +28,22 @@ class Request:
         name: of the request's definition; empty where it was found by its id.
     """
 
-    __slots__ = ("_client", "_end", "_id", "_sent", "_type", "name")
+    __slots__ = ("_client", "_end", "_id", "_item_type", "_sent", "_type", "name")
 
     def __init__(
-        self, client: Client, sent: Sent | None, id_: str | None, name: str, type_: Any
+        self,
+        client: Client,
+        sent: Sent | None,
+        id_: str | None,
+        name: str,
+        type_: Any,
+        item_type: Any = Any,
     ) -> None:
         self._client = client
         self._sent = sent
         self._id = id_
         self._type = type_
+        self._item_type = item_type
         self._end: End | None = None
         self.name = name
 
@@ -143,6 +151,29 @@ class Request:
         if follow:
             return self._client.stream(calls.follow_log(id_, offset))
         return iter([text for text in [self._client.perform(calls.log(id_, offset))] if text])
+
+    def items(self, after: int = 0, *, epoch: int | None = None, follow: bool = True) -> Items:
+        """What it yields, as it is yielded, where its function is a generator.
+
+        Args:
+            after: the number of the last item that you had; 0: from the first.
+            epoch: of that item. A request that is run again begins a new epoch with item 1.
+            follow: go on until it ends; else what there is now.
+
+        Returns:
+            An iterator, which knows `number` and `epoch` of the item that it gave last. It goes on
+            behind that item where the connection breaks. It raises StaleError once where the
+            request has begun again, and after the last item what `result` raises where it did not
+            end well.
+
+        Raises:
+            ConfigError: its function is no generator.
+
+        Any number of readers may read, at any time until the request is pruned. None of them holds
+        up the generator: what they have not read is on the server's disk.
+        """
+        wanted = (self.name, self._item_type, after, epoch)
+        return Items(self, ItemsFollowing(*wanted, follow=follow))
 
     def events(self) -> Iterator[dict[str, Any]]:
         """What happens to it, until it has ended; it goes on behind the last one after a break.

@@ -25,6 +25,7 @@ class Submission:
         key: by which the gateway knows it again; each has one.
         trace: the span that it belongs to.
         type: as which its result is decoded.
+        item_type: as which its items are; None: it is no generator.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Submission:
     key: str
     trace: str | None
     type: Any
+    item_type: Any = Any
 
 
 def submission(
@@ -59,7 +61,8 @@ def submission(
     blob = encode(arguments, f"request {name!r}")
     made = key or secrets.token_urlsafe(18)
     trace = trace_of(options)
-    return Submission(name, blob, options_of(options), made, trace, result_type(target))
+    types = result_type(target), item_type(target)
+    return Submission(name, blob, options_of(options), made, trace, *types)
 
 
 def name_of(target: Target) -> str:
@@ -83,6 +86,11 @@ def name_of(target: Target) -> str:
 def result_type(target: Target) -> Any:
     """What a function is annotated to return, as which its result is decoded."""
     return Any if isinstance(target, str) else target.definition.result  # type: ignore[attr-defined]
+
+
+def item_type(target: Target) -> Any:
+    """What an item of a generator is annotated with; None if the function is none."""
+    return Any if isinstance(target, str) else target.definition.item  # type: ignore[attr-defined]
 
 
 def parameters_of(target: Target, manifest: dict[str, Any] | None) -> Sequence[str]:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 
 from forebay.errors import Error
 from forebay.executor.client.client import Client
-from tests.executor.serving import Serving
+from tests.executor.serving import Serving, end_at_once
 
 APP = (Path(__file__).parent / "backup_app.py").read_text()
 COMMAND = [sys.executable, "-m", "forebay.cli"]
@@ -69,8 +68,7 @@ def served(serving: Serving, directory: Path) -> Iterator[Client]:
         reader.start()
         with Client(f"unix://{ready['socket']}", timeout=30.0) as client:
             yield client
-        process.send_signal(signal.SIGTERM)
-        process.send_signal(signal.SIGTERM)
+        end_at_once(process)
         process.wait(30)
         reader.join()
     finally:

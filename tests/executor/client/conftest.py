@@ -23,6 +23,21 @@ ConnectAsync = Callable[..., AsyncClient]
 PATIENCE_S: Final = 4.0
 """Of clients over HTTP: what is refused with a time to come back is asked for again so long."""
 
+REFUSED_PATIENCE_S: Final = 2.0
+"""Of clients over HTTP in tests of refusals, which come when it is over: a second as the gateway
+asks for, and not three."""
+
+REFUSALS = {
+    "test_failures_and_refusals_are_raised",
+    "test_submitting_without_waiting",
+    "test_leaving_waits_until_everything_is_on_disk",
+    "test_a_refusal_that_was_looked_at_is_not_raised_again",
+    "test_leaving_raises_for_what_was_refused_and_never_looked_at",
+    "test_leaving_does_not_hide_the_programs_own_error",
+    "test_a_refusal_is_raised_by_whatever_asks_first",
+}
+"""Tests of what a server refuses for a while."""
+
 UNIX_ONLY = {
     "test_dropped_handles_leave_their_requests": "looks at what the other client keeps",
     "test_ends_that_nobody_has_asked_for_are_asked_for_later": "likewise; HTTP keeps no answers",
@@ -92,25 +107,31 @@ def server(place: Path, gateway: TlsGateway | None) -> Iterator[SmallServer]:
 
 
 @pytest.fixture
-def connect(server: SmallServer, gateway: TlsGateway | None) -> Connect:
+def patience(request: pytest.FixtureRequest) -> float:
+    """Seconds that a client over HTTP waits for what a server refuses, or for its answer."""
+    return REFUSED_PATIENCE_S if request.function.__name__ in REFUSALS else PATIENCE_S
+
+
+@pytest.fixture
+def connect(server: SmallServer, gateway: TlsGateway | None, patience: float) -> Connect:
     """Makes clients of the server."""
 
     def connect(*, timeout: float = 20.0) -> Client:
         if gateway is None:
             return Client(server.url, timeout=timeout)
-        return Client(gateway.url, timeout=min(timeout, PATIENCE_S), **gateway.options)
+        return Client(gateway.url, timeout=min(timeout, patience), **gateway.options)
 
     return connect
 
 
 @pytest.fixture
-def connect_async(server: SmallServer, gateway: TlsGateway | None) -> ConnectAsync:
+def connect_async(server: SmallServer, gateway: TlsGateway | None, patience: float) -> ConnectAsync:
     """The same for event loops."""
 
     def connect(*, timeout: float = 20.0) -> AsyncClient:
         if gateway is None:
             return AsyncClient(server.url, timeout=timeout)
-        return AsyncClient(gateway.url, timeout=min(timeout, PATIENCE_S), **gateway.options)
+        return AsyncClient(gateway.url, timeout=min(timeout, patience), **gateway.options)
 
     return connect
 

@@ -183,7 +183,7 @@ def test_requests_go_on_when_their_client_leaves(
 ) -> None:
     """A client that dies takes nothing with it but its waits."""
     with calling(directory) as other:
-        id = other.submit("nap", {"seconds": 3.0, "value": 5})
+        id = other.submit("nap", {"seconds": 1.0, "value": 5})
         calls = [other.channel.submit("wait", (id,)) for _ in range(10)]
         assert not any(call.done() for call in calls)
     assert caller.wait(id) == ("succeeded", 5)

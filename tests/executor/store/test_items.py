@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -166,6 +167,41 @@ def test_asynchronous_generators_are_read_by_asynchronous_clients(
             return seen
 
     assert asyncio.run(read()) == [(number, number) for number in range(1, 6)]
+
+
+def test_a_task_that_was_cancelled_goes_on_behind_the_last_item(
+    serving: Serving, client: Client, gate: Gate
+) -> None:
+    """A page waits a while for the next item, and comes back; the end is not taken for reached."""
+
+    async def read() -> list[int]:
+        async with AsyncClient(f"unix://{serving.socket}") as there:
+            items = (await there.submit("gated_async", gate=gate.path, until=3)).items()
+            seen = []
+            for number in (1, 2, 3):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(anext(items), 0.05)
+                gate.open(number)
+                seen.append(await anext(items))
+            assert [value async for value in items] == []
+            return seen
+
+    assert asyncio.run(read()) == [1, 2, 3]
+
+
+def test_an_interrupt_loses_no_item(client: Client, gate: Gate) -> None:
+    """A notebook's cell is stopped while it waits, and run again."""
+    gate.open(1)
+    items = client.submit("gated", gate=gate.path, until=3).items()
+    assert numbers(items, 1) == [1]
+    main = threading.get_ident()
+    timer = threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        next(items)
+    timer.join()
+    gate.open(2, 3)
+    assert numbers(items, 9) == [2, 3]
 
 
 def test_a_generator_that_never_waits_shares_its_loop(client: Client) -> None:

@@ -17,6 +17,7 @@ APP = '''
 import os
 import sys
 import time
+from collections.abc import Iterator
 
 import forebay
 
@@ -64,6 +65,18 @@ def hold(path: str) -> str:
 @app.request(lane="long", retries=0)
 def shout(count: int) -> None:
     sys.stdout.write("".join(f"line {number} of {count}\\n" for number in range(1, count + 1)))
+
+
+@app.request(lane="long", retries=0)
+def yields(path: str, text: str, count: int) -> Iterator[str]:
+    """So many items with a text, and once a file is there a large one and an error."""
+    for number in range(1, count):
+        yield f"{text} {number}"
+    until = time.monotonic() + 600
+    while not os.path.exists(path) and time.monotonic() < until:
+        time.sleep(0.01)
+    yield "x" * 4000
+    raise ValueError(text)
 
 
 @app.request(lane="long")

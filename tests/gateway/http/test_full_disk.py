@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.executor.client_fixtures import small_disk
+from tests.executor.client_fixtures import fill, small_disk
 from tests.gateway.http.http_serving import HttpServing
-
-
-def _fill(disk: Path) -> Path:
-    """Take all that is left of it."""
-    ballast = disk / "ballast"
-    dd = ["dd", "if=/dev/zero", f"of={ballast}", "bs=4k", "status=none"]
-    assert "No space left" in subprocess.run(dd, capture_output=True, text=True, check=False).stderr
-    assert os.statvfs(disk).f_bavail == 0
-    return ballast
 
 
 @pytest.mark.timeout(120)
@@ -31,7 +20,7 @@ def test_a_killed_server_is_started_again_on_a_full_disk(tmp_path: Path) -> None
             id_ = serving.submit("add", a=1)
             assert serving.result(id_).json == 2
             serving.kill()
-            ballast = _fill(disk)
+            ballast = fill(disk)
             serving.start(ready=False)
             assert "no link that opens a browser session" in serving.hear("warning")["text"]
             told = serving.hear("http")

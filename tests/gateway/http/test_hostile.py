@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import resource
+import select
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -234,18 +236,15 @@ def test_a_body_that_stops_holds_only_its_connection(serving: HttpServing) -> No
 def test_one_address_has_so_many_connections(serving: HttpServing) -> None:
     """One client does not take the connections of all."""
     with contextlib.ExitStack() as open_:
-        answers = []
-        for _ in range(110):
-            connection = open_.enter_context(serving.raw())
-            connection.settimeout(0.05)
-            answers.append(connection)
+        unanswered = {open_.enter_context(serving.raw()) for _ in range(110)}
         refused = 0
-        for connection in answers:
-            with contextlib.suppress(TimeoutError):
+        while told := select.select(unanswered, [], [], 0.5)[0]:
+            for connection in told:
                 answer = connection.recv(4096)
                 assert status_of(answer) == 503
                 assert b"max_connections_per_address" in answer
                 refused += 1
+            unanswered.difference_update(told)
         assert 8 <= refused <= 12
     until(lambda: _answers(serving))
 
@@ -349,11 +348,9 @@ def test_a_client_that_waits_for_permission_is_closed_with_the_refusal(
     assert b"connection: close" in answer
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-def test_a_client_that_does_not_read_its_last_answer_is_ended(serving: HttpServing) -> None:
-    """Its connection is closed for the gateway, and must not stay for the kernel."""
-    id_ = serving.submit("many", count=2_000_000)  # more than the kernel takes for it
+def leave_an_answer_unread(serving: HttpServing) -> None:
+    """Ask for more than the kernel takes, and for the end of the connection; then read nothing."""
+    id_ = serving.submit("many", count=2_000_000)
     serving.result(id_)
     head = serving.head(
         "GET",
@@ -373,10 +370,8 @@ def test_a_client_that_does_not_read_its_last_answer_is_ended(serving: HttpServi
         until(lambda: len(list(gateway.iterdir())) <= before + 2, timeout=50)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-def test_slow_and_silent_clients_are_ended(serving: HttpServing) -> None:
-    """A client that sends a byte now and then, or nothing, keeps no connection for ever."""
+def be_slow_and_silent(serving: HttpServing) -> None:
+    """Send a byte now and then, or nothing."""
     with serving.raw(60) as silent, serving.raw(60) as slow, serving.raw(60) as bodiless:
         bodiless.sendall(serving.head("POST", "/v1/requests/add", "Content-Length: 9"))
         began = time.monotonic()
@@ -393,10 +388,8 @@ def test_slow_and_silent_clients_are_ended(serving: HttpServing) -> None:
         assert 28 < time.monotonic() - began < 36
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-def test_a_reader_of_events_that_does_not_read_is_ended(serving: HttpServing) -> None:
-    """It holds its connection for half a minute, and no more memory than a buffer."""
+def leave_events_unread(serving: HttpServing) -> None:
+    """Follow a log of some megabytes, and read none of it."""
     id_ = serving.submit("shout", count=100_000)
     serving.result(id_)
     before = proportional_bytes(serving.gateway_pid)
@@ -412,6 +405,50 @@ def test_a_reader_of_events_that_does_not_read_is_ended(serving: HttpServing) ->
             time.sleep(1)
         received(connection)  # what lay in the buffers, and then the end
         assert time.monotonic() - began < 50
+
+
+Play = Callable[[HttpServing], None]
+
+
+@pytest.fixture(scope="module")
+def played(
+    serving: HttpServing, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[Play], None]]:
+    """Says what became of a client that holds on to its connection.
+
+    Each of them takes the half minute of a limit, so all of them begin with the first that is asked
+    for; the one that looks at memory has a gateway of its own.
+    """
+    with HttpServing(tmp_path_factory.mktemp("other")) as other, ThreadPoolExecutor() as threads:
+        plays = {
+            leave_an_answer_unread: threads.submit(leave_an_answer_unread, serving),
+            be_slow_and_silent: threads.submit(be_slow_and_silent, serving),
+            leave_events_unread: threads.submit(leave_events_unread, other),
+        }
+        yield lambda play: plays[play].result(100)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_client_that_does_not_read_its_last_answer_is_ended(
+    played: Callable[[Play], None],
+) -> None:
+    """Its connection is closed for the gateway, and must not stay for the kernel."""
+    played(leave_an_answer_unread)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_slow_and_silent_clients_are_ended(played: Callable[[Play], None]) -> None:
+    """A client that sends a byte now and then, or nothing, keeps no connection for ever."""
+    played(be_slow_and_silent)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_reader_of_events_that_does_not_read_is_ended(played: Callable[[Play], None]) -> None:
+    """It holds its connection for half a minute, and no more memory than a buffer."""
+    played(leave_events_unread)
 
 
 @pytest.mark.slow

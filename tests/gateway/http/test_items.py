@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 from tests.executor.store.items_app import kill
 from tests.gateway.http.http_serving import HttpServing
 
+CLIENT = Path(__file__).parents[3] / "clients" / "python"
 APP = (Path(__file__).parents[2] / "executor" / "store" / "items_app.py").read_text()
 
 
@@ -42,6 +44,8 @@ def test_what_there_is_comes_in_lines(serving: HttpServing) -> None:
     assert lines(serving, path) == expected
     assert lines(serving, f"{path}?after=1998") == expected[1998:]
     assert lines(serving, f"{path}?after=3&epoch=1") == expected[3:]
+    assert lines(serving, f"{path}?after=3&limit=2") == expected[3:5]
+    assert lines(serving, f"{path}?after=3&limit=1500") == expected[3:1503]
     assert serving.call("HEAD", path).body == b""
     assert serving.call("GET", f"/v1/requests/{id_}/show").json["items"]["count"] == 2_000
 
@@ -110,22 +114,101 @@ def test_items_of_no_request_are_404(serving: HttpServing) -> None:
     assert (answer.status, answer.json["code"]) == (404, "unknown")
 
 
-def test_commands_over_http_say_where_items_are(serving: HttpServing) -> None:
-    """The client over HTTP does not read them; its commands do not pass that over."""
+def test_commands_over_http_print_items(serving: HttpServing, tmp_path: Path) -> None:
+    """As of a server on this machine: as they come, behind a number, with the exit code."""
 
     def forebay(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "forebay.cli", words[0], "--url", serving.url, *words[1:]]
-        environment = serving.environment | {"FOREBAY_TOKEN": serving.token}
+        folders = os.pathsep.join([serving.environment["PYTHONPATH"], str(CLIENT)])
+        environment = serving.environment | {
+            "FOREBAY_TOKEN": serving.token,
+            "PYTHONPATH": folders,
+        }
         return subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=40, check=False
         )
 
-    ran = forebay("run", "gated", "--gate", "none", "--until", "0")
-    assert (ran.returncode, ran.stdout) == (0, "returned\n"), ran.stderr
-    assert "GET /v1/requests/ID/items" in ran.stderr
-    items = forebay("items", "@last")
-    assert (items.returncode, items.stdout) == (2, "")
-    assert "GET /v1/requests/ID/items" in items.stderr
+    ran = forebay("run", "count", "--until", "3")
+    assert (ran.returncode, ran.stdout) == (0, "0\n1\n2\n"), ran.stderr
+    items = forebay("items", "-f", "@last", "--after", "1", "--json")
+    assert items.returncode == 0, items.stderr
+    told = [json.loads(line) for line in items.stdout.splitlines()]
+    assert [(one["epoch"], one["number"], one["item"]) for one in told] == [(1, 2, 1), (1, 3, 2)]
+    failed = forebay("run", "raises", "--until", "2")
+    assert (failed.returncode, failed.stdout) == (1, "0\n1\n")
+    assert "no more of them" in failed.stderr
+
+
+def test_items_come_as_messagepack_too(serving: HttpServing) -> None:
+    """JSON has one text for bytes and for text."""
+    id_ = serving.submit("sized", sizes=[0, 3])
+    serving.result(id_)
+    path = f"/v1/requests/{id_}/items?form=msgpack"
+    expected = [
+        {"epoch": 1, "number": 1, "msgpack": "xAA="},
+        {"epoch": 1, "number": 2, "msgpack": "xAMAAAA="},
+    ]
+    assert lines(serving, path) == expected
+    with serving.events(path) as events:
+        assert [one["data"] for one in events if one["event"] == "item"] == expected
+
+
+def test_an_item_above_a_size_is_told_by_it(serving: HttpServing) -> None:
+    """A page that shows the last ones does not load 4 MB of each."""
+    id_ = serving.submit("sized", sizes=[10, 1_000_000])
+    serving.result(id_)
+    for form in ("json", "msgpack"):
+        path = f"/v1/requests/{id_}/items?max_bytes=1000&form={form}"
+        small, large = lines(serving, path)
+        assert set(small) == {"epoch", "number", "item" if form == "json" else "msgpack"}
+        assert large == {"epoch": 1, "number": 2, "bytes": 1_000_005}
+
+
+def test_events_of_what_there_is_end_there(serving: HttpServing, tmp_path: Path) -> None:
+    """A reader that goes on after a break does not wait for the rest."""
+    gate = str(tmp_path / "gate")
+    Path(f"{gate}.1").touch()
+    id_ = serving.submit("gated", gate=gate, until=2)
+    path = f"/v1/requests/{id_}/items"
+    with serving.events(path) as events:
+        assert [next(events)["event"] for _ in range(2)] == ["epoch", "item"]
+    with serving.events(f"{path}?follow=false") as events:
+        told = list(events)
+    assert [one["event"] for one in told] == ["epoch", "item", "status", "end"]
+    assert told[2]["data"] == {"status": "running"}
+    Path(f"{gate}.2").touch()
+    serving.result(id_)
+
+
+@pytest.mark.parametrize(
+    ("query", "name", "limit"),
+    [("form=xml", "form", "json or msgpack"), ("follow=1", "follow", "true or false")],
+)
+def test_another_word_is_refused(serving: HttpServing, query: str, name: str, limit: str) -> None:
+    """It is not taken for the default."""
+    id_ = serving.submit("plain")
+    answer = serving.call("GET", f"/v1/requests/{id_}/items?{query}")
+    assert (answer.status, answer.json["object"], answer.json["limit"]) == (422, name, limit)
+
+
+def test_items_that_cannot_be_read_are_told_in_the_stream(serving: HttpServing) -> None:
+    """A client that connected again would meet the same fault, for ever."""
+    id_ = serving.submit("sized", sizes=[100_000] * 3)
+    serving.result(id_)
+    file = serving.state / "items" / id_
+    with file.open("r+b") as damaged:
+        damaged.seek(64 + 2 * (file.stat().st_size - 64) // 3)
+        damaged.write(b"\xff" * 4)
+    with serving.events(f"/v1/requests/{id_}/items?form=msgpack") as events:
+        told = list(events)
+    assert [one["event"] for one in told] == ["epoch", "item", "item", "refused", "end"]
+    assert (told[3]["data"]["code"], told[3]["data"]["object"]) == ("store", id_)
+    with serving.events(f"/v1/requests/{id_}/items?after=2") as events:
+        assert [one["event"] for one in events] == ["epoch", "refused", "end"]
+    with file.open("r+b") as damaged:
+        damaged.write(b"\xff" * 8)
+    answer = serving.call("GET", f"/v1/requests/{id_}/items", Accept="text/event-stream")
+    assert (answer.status, answer.json["code"]) == (503, "store")
 
 
 def test_the_description_has_the_items(serving: HttpServing) -> None:

@@ -199,7 +199,7 @@ def test_a_slow_start_blocks_no_other_kind(pool_of: PoolOf) -> None:
     with pool_of(max_size=3) as pool, threads(1) as executor:
         with pool.acquire(Echo), pool.acquire(Slow.spec(0.0)):
             pass  # templates are up
-        slow = executor.submit(start_slow, pool, 5.0)
+        slow = executor.submit(start_slow, pool, 3.0)
         assert eventually(lambda: pool.stats()["starts"] == 3)
         took = []
         while not slow.done():
@@ -237,8 +237,8 @@ def test_an_abandoned_start_holds_nobody_else_up(pool_of: PoolOf) -> None:
         with pool.acquire(Echo):
             pass
         with pytest.raises(forebay.DeadlineError):
-            start_slow(pool, 5.0, timeout=0.1)
-        slow = executor.submit(start_slow, pool, 5.0)
+            start_slow(pool, 3.5, timeout=0.1)
+        slow = executor.submit(start_slow, pool, 3.5)
         assert waiting(pool, 1)
         began = time.monotonic()
         with pool.acquire(Echo) as echo:

@@ -291,7 +291,7 @@ def test_a_connect_function_that_takes_too_long_is_told(pool: forebay.ServicePoo
         await asyncio.get_running_loop().create_future()
 
     async def main() -> None:
-        async with pool.acquire(command(forever), timeout=5):
+        async with pool.acquire(command(forever), timeout=2):
             pass
 
     with pytest.raises(forebay.DeadlineError, match="connect function"):

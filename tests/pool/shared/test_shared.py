@@ -181,7 +181,7 @@ def test_too_many_waiters_of_one_program_are_refused(path: Path) -> None:
 
         def give_up() -> None:
             with pytest.raises(forebay.DeadlineError):
-                pool.acquire(Echo, timeout=5.0).__enter__()
+                pool.acquire(Echo, timeout=2.0).__enter__()
 
         waiting = threading.Thread(target=give_up)
         waiting.start()

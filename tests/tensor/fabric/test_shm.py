@@ -261,7 +261,7 @@ def test_threads_share_what_is_mapped(tmp_path: Path) -> None:
 
 def test_a_kill_is_told(process: ServerProcess) -> None:
     """What a dead owner left behind is still mapped, and is not given out for its tensors."""
-    with TensorClient(process.url) as client:
+    with TensorClient(process.url, connect_timeout=0.5) as client:
         ref = client.tensor("small")
         plan = client.plan([ref, "large"])
         assert same(client.pull(ref), np.ones((10, 4), "f4"))

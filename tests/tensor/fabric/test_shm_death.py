@@ -133,7 +133,7 @@ def test_an_owner_that_is_stopped_in_a_write(writer: ServerProcess) -> None:
 
 def test_an_owner_that_is_killed_in_a_write(writer: ServerProcess) -> None:
     """Half of a write stays half: nobody gets it, and nobody waits for the rest."""
-    with TensorClient(writer.url, liveness=NEVER_S) as client:
+    with TensorClient(writer.url, liveness=NEVER_S, connect_timeout=0.5) as client:
         large = client.tensor("large")
         out = client.pull(large)
         stopped_in_a_write(writer)

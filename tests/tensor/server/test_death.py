@@ -270,7 +270,7 @@ def test_a_restart_between_calls_is_not_noticed(tmp_path: Path) -> None:
     """A server that came back at the same place is asked for its names again."""
     url = f"unix://{tmp_path}/server.sock"
     first = ServerProcess(url, 1.0)
-    with TensorClient(url) as client:
+    with TensorClient(url, connect_timeout=2.0) as client:
         assert same(client.pull("small"), SMALL)
         first.kill()
         second = ServerProcess(url, 2.0)

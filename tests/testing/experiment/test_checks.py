@@ -12,6 +12,7 @@ import pytest
 import forebay
 from forebay.blockio import Queue, set_default_queue
 from forebay.testing import Ledger
+from forebay.testing.experiment import checks
 from forebay.testing.experiment.app import RECORDS
 from forebay.testing.experiment.checks import explained, left_behind, lost_records
 from forebay.testing.experiment.ground import Ground, prepared
@@ -73,8 +74,11 @@ def test_a_damaged_file_of_records_is_wrong(ground: Ground) -> None:
     assert told.startswith("the file of records: ")
 
 
-def test_what_is_left_is_told_and_what_tempfile_probes_is_not(ground: Ground) -> None:
+def test_what_is_left_is_told_and_what_tempfile_probes_is_not(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file in the temporary directory of the experiment, a descriptor."""
+    monkeypatch.setattr(checks, "GONE_S", 0.5)
     wrong: list[str] = []
     with contextlib.ExitStack() as stack, left_behind(ground, wrong):
         stack.callback(os.close, os.open("/dev/null", os.O_RDONLY))

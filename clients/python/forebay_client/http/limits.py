@@ -38,5 +38,11 @@ PAUSE_S: Final = (0.02, 0.1, 0.25, 0.5, 1.0)
 ANSWER_BYTES_MAX: Final = 64 << 20
 """Of an answer that is no result."""
 
+EVENT_CHARS_MAX: Final = 16 << 20
+"""Of one event of a stream."""
+
+ITEM_CHARS_MAX: Final = 96 << 20
+"""Of an event that is an item, of which a server takes at most 64 MiB: in base64, 86 MiB."""
+
 RESULT_BYTES_MAX: Final = 4 << 30
 """Of a result."""

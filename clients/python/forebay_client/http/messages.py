@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from forebay_client.http.limits import ANSWER_BYTES_MAX
+from forebay_client.http.limits import ANSWER_BYTES_MAX, EVENT_CHARS_MAX
 
 __all__ = ["Answer", "Call"]
 
@@ -23,6 +23,7 @@ class Call:
         kind: which of `CONNECTIONS_MAX` it counts among.
         wait: seconds that the gateway may take on purpose.
         answer_bytes_max: of the answer's body.
+        event_chars_max: of one event, where the answer is a stream.
     """
 
     method: str
@@ -33,6 +34,7 @@ class Call:
     kind: Literal["call", "wait", "stream"] = "call"
     wait: float = 0.0
     answer_bytes_max: int = ANSWER_BYTES_MAX
+    event_chars_max: int = EVENT_CHARS_MAX
 
 
 @dataclass(frozen=True, slots=True)

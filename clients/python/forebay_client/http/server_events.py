@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import codecs
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from forebay_client.errors import ProtocolError
 
 __all__ = ["EventReader", "ServerEvent"]
-
-EVENT_CHARS_MAX: Final = 16 << 20
-"""Of one event."""
 
 
 class ServerEvent(NamedTuple):
@@ -28,12 +25,22 @@ class ServerEvent(NamedTuple):
 
 
 class EventReader:
-    """Takes pieces of a stream and gives the events that have ended in them."""
+    """Takes pieces of a stream and gives the events that have ended in them.
 
-    def __init__(self, peer: str) -> None:
+    Args:
+        peer: for messages.
+        chars_max: of one event.
+
+    Cost: in proportion to the text, also where one line comes in a thousand pieces.
+    """
+
+    def __init__(self, peer: str, chars_max: int) -> None:
         self._peer = peer
+        self._chars_max = chars_max
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
-        self._rest = ""
+        self._rest: list[str] = []
+        """Of the line that has not ended."""
+        self._rest_chars = 0
         self._after_return = False
         self._id = ""
         self._kind = ""
@@ -51,11 +58,16 @@ class EventReader:
             text = text[1:]  # of a line end that the pieces cut
         if text:
             self._after_return = text.endswith("\r")
-        *lines, self._rest = _lines(self._rest + text)
+        *lines, rest = _lines(text)
+        if lines:
+            lines[0] = "".join([*self._rest, lines[0]])
+            self._rest, self._rest_chars = [], 0
+        self._rest.append(rest)
+        self._rest_chars += len(rest)
         events = [event for line in lines if (event := self._take(line)) is not None]
-        if self._chars + len(self._rest) > EVENT_CHARS_MAX:
+        if self._chars + self._rest_chars > self._chars_max:
             raise ProtocolError(
-                f"{self._peer} sent an event of more than {EVENT_CHARS_MAX} characters",
+                f"{self._peer} sent an event of more than {self._chars_max} characters",
                 peer=self._peer,
             )
         return events

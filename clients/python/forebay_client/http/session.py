@@ -154,7 +154,7 @@ class Session:
                 return _refusing(answer, self.name)
             if place.begin(at_head=True):
                 yield Item(BEGUN)
-            reader = EventReader(self.name)
+            reader = EventReader(self.name, call.event_chars_max)
             while (piece := (yield from lease.piece(SILENCE_S))) is not None:
                 patience.heard()  # by a comment too: a stream may have no events for hours
                 for event in reader.feed(piece):

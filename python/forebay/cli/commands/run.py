@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from forebay.cli.commands.store.items import ELSEWHERE
 from forebay.cli.following import follow, following
-from forebay.cli.session import session, tell
+from forebay.cli.session import session
 from forebay.cli.submission import add_submission, say_id, submit, submitting
 
 EXAMPLES = """\
@@ -47,7 +46,4 @@ def run(options: argparse.Namespace) -> int:
         if options.leave:
             say_id(request, options)
             return 0
-        if gives_items and client.is_remote:
-            tell(options, f"forebay: its items are not printed over HTTP: {ELSEWHERE}")
-            gives_items = False
         return follow(request, options, gives_items=gives_items)

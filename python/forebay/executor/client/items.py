@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
 from forebay.errors import BrokenError, ConfigError, ProtocolError, StaleError
@@ -102,7 +101,7 @@ class Items:
     def __init__(self, request: Request, following: ItemsFollowing) -> None:
         self._request: Request | None = request
         self._following = following
-        self._messages = _messages(request, following)
+        self._messages: Generator[tuple[Any, str], None, None] | None = None
 
     @property
     def epoch(self) -> int | None:
@@ -126,11 +125,12 @@ class Items:
             What `Request.result` raises, after the last item of a request that did not end well.
             BrokenError: the server is gone and did not come back within the client's time, or the
                 items cannot be read.
+
+        Interrupting (Ctrl-C): the next turn goes on behind the last item.
         """
         following = self._following
         while not following.ready:
-            with nullcontext() if self._request is None else self._request._blocking():
-                message = next(self._messages, None)
+            message = self._next()
             if message is None:
                 self._end()
                 raise StopIteration
@@ -141,13 +141,28 @@ class Items:
         """End the reading. Idempotent."""
         self._request = None
         self._following.ready.clear()
-        self._messages.close()
+        messages, self._messages = self._messages, None
+        if messages is not None:
+            messages.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *how: object) -> None:
         self.close()
+
+    def _next(self) -> tuple[Any, str] | None:
+        request = self._request
+        if request is None:
+            return None
+        if self._messages is None:
+            self._messages = _messages(request, self._following)
+        try:
+            with request._blocking():
+                return next(self._messages, None)
+        except BaseException:
+            self._messages = None  # it has ended with this, which is no end of the items
+            raise
 
     def _end(self) -> None:
         """Raise why the request did not end well, once."""
@@ -217,8 +232,12 @@ class AsyncItems:
         if self._messages is None:
             following.id = await request.accepted()
             self._messages = async_items(request._client, "items", lambda: following.args)
-        with request._blocking():
-            return await anext(self._messages, None)
+        try:
+            with request._blocking():
+                return await anext(self._messages, None)
+        except BaseException:
+            self._messages = None  # it has ended with this, which is no end of the items
+            raise
 
     async def _end(self) -> None:
         request, self._request = self._request, None

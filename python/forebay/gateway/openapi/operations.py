@@ -239,6 +239,18 @@ SHARED: Final = (
         parameters=(
             query("after", {"type": "integer", "minimum": 0}, "the number of the last one had"),
             query("epoch", {"type": "integer", "minimum": 1}, "whose number that is"),
+            query(
+                "form",
+                {"type": "string", "enum": ["json", "msgpack"]},
+                "in which an item is told: as JSON, or as MessagePack in base64",
+            ),
+            query("max_bytes", {"type": "integer", "minimum": 0}, "a larger item: its size alone"),
+            query("limit", {"type": "integer", "minimum": 1}, "so many lines at most"),
+            query(
+                "follow",
+                {"type": "string", "enum": ["true", "false"]},
+                "false: the events of what there is, and no more",
+            ),
             in_header(
                 "Last-Event-ID",
                 {"type": "string", "examples": ["1-57"]},

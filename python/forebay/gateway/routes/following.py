@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from forebay.gateway.asgi.context import Context
     from forebay.gateway.http.exchange import Exchange
 
-__all__ = ["events", "feed", "logs", "serve_stream", "stream_of", "wants_events"]
+__all__ = ["begun", "events", "feed", "logs", "serve_stream", "stream_of", "wants_events"]
 
 OFFSET_MAX: Final = 2**63 - 1
 REFUSAL_S: Final = 0.2
@@ -130,24 +132,38 @@ def _incomplete(piece: bytes) -> int:
 
 async def _events(context: Context, stream: EventStream, *call: Any) -> None:
     """Send the events of a stream of the server, whose items are one each or lists of them."""
-    async with context.server.stream(*call) as items:
-        first = asyncio.ensure_future(anext(items))
-        try:
-            # A refusal comes at once; of the others nobody knows when.
-            await asyncio.wait((first,), timeout=REFUSAL_S)
-            if not first.done():
-                await stream.begin()
-            item = await first
+    async with (
+        context.server.stream(*call) as items,
+        aclosing(begun(stream, items)) as told,
+    ):
+        async for item in told:
+            for event in item if isinstance(item, list) else (item,):
+                await stream.send(event["event"], _encode(event), _number_of(event, item))
+    await stream.end()
+
+
+async def begun(stream: EventStream, items: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
+    """The items of a stream of the server; the answer begins once they were not refused.
+
+    Raises:
+        what they are refused with.
+    """
+    first = asyncio.ensure_future(anext(items))
+    try:
+        # A refusal comes at once; of the others nobody knows when.
+        await asyncio.wait((first,), timeout=REFUSAL_S)
+        if not first.done():
             await stream.begin()
-            while True:
-                for event in item if isinstance(item, list) else (item,):
-                    await stream.send(event["event"], _encode(event), _number_of(event, item))
-                item = await anext(items)
-        except StopAsyncIteration:
-            await stream.end()
-        finally:
-            first.cancel()
-            await asyncio.wait((first,))  # what it waits in must not run where `items` is closed
+        item = await first
+        await stream.begin()
+        while True:
+            yield item
+            item = await anext(items)
+    except StopAsyncIteration:
+        return
+    finally:
+        first.cancel()
+        await asyncio.wait((first,))  # what it waits in must not run where `items` is closed
 
 
 def _number_of(event: dict[str, Any], item: Any) -> str | None:

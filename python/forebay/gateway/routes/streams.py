@@ -27,6 +27,7 @@ class EventStream:
         token: of its reader.
         headers: of its request, which show what lets the reader in.
         idle_s: seconds since something was sent.
+        has_begun: whether its head was sent.
     """
 
     def __init__(self, exchange: Exchange, token: Token) -> None:
@@ -34,11 +35,11 @@ class EventStream:
         self.headers: Headers = exchange.scope["headers"]
         self.idle_s = 0.0
         self._exchange = exchange
-        self._begun = False
+        self.has_begun = False
 
     async def begin(self) -> None:
         """Send the head, and a comment. Idempotent."""
-        if self._begun:
+        if self.has_begun:
             return
         headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -46,7 +47,7 @@ class EventStream:
             (b"x-accel-buffering", b"no"),  # nginx would keep events for itself
         ]
         await self._exchange.begin(200, headers)
-        self._begun = True
+        self.has_begun = True
         await self.comment()
 
     async def send(self, event: str, data: bytes, id_: str | None = None) -> None:
@@ -69,7 +70,7 @@ class EventStream:
 
     async def comment(self) -> None:
         """Send a sign of life, once it has begun; to a client that has left, nothing."""
-        if self._begun:
+        if self.has_begun:
             self.idle_s = 0.0
             with contextlib.suppress(GoneError):
                 await self._exchange.piece(b":\n\n")

@@ -67,7 +67,7 @@ def test_what_a_command_leaves_behind_is_killed(
     fails, failed = command(tmp_path, "fails")
     hangs, hung = command(tmp_path, "hangs")
     forks, forked = command(tmp_path, "forks")
-    serving = serve(fails, hangs, forks, hook_try_s=2.0)
+    serving = serve(fails, hangs, forks, hook_try_s=1.0)
     with serving.caller() as caller:
         fail(caller)
         until(lambda: sum(one["given_up"] for one in caller.ask("hooks")["hooks"]) == 2, 60)
@@ -77,7 +77,7 @@ def test_what_a_command_leaves_behind_is_killed(
             wait_gone(pid)
         errors = {one["name"]: one["error"] for one in caller.ask("hooks")["hooks"]}
         assert errors["fails"] == "exit code 3: said fails"
-        assert errors["hangs"] == "no answer within 2 s"
+        assert errors["hangs"] == "no answer within 1 s"
         assert errors["forks"] is None
 
 

@@ -14,8 +14,6 @@ EXAMPLES = """\
   forebay items -f 0a3 --after 57    behind the last one that you had
   forebay items -f --json 0a3        with their numbers and epochs, an object a line"""
 
-ELSEWHERE = "GET /v1/requests/ID/items of the gateway has the items as lines of JSON, or as events"
-
 
 def add(commands: Any) -> None:
     """Add the command to the command line."""
@@ -45,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     from forebay.cli.items import say_items
     from forebay.errors import Error
 
-    with session(options, here=ELSEWHERE) as client:
+    with session(options) as client:
         request = client.get(options.id)
         items = request.items(options.after, epoch=options.epoch, follow=options.follow)
         try:

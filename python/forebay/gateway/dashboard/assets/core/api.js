@@ -43,6 +43,15 @@ export async function read(path, query) {
   return jsonOf(answer);
 }
 
+/** The objects of a route that answers with one a line. @throws {Problem} */
+export async function readLines(path, query) {
+  const answer = await send(addressOf(path, query), { headers: { accept: "application/x-ndjson" } });
+  return whole(async () => {
+    const lines = (await answer.text()).split("\n");
+    return lines.filter(Boolean).map((line) => JSON.parse(line));
+  });
+}
+
 /** Do something. @throws {Problem} */
 export async function act(path, body) {
   const headers = { "content-type": "application/json" };
@@ -74,9 +83,14 @@ async function send(url, options) {
   throw await problemOf(answer);
 }
 
-async function jsonOf(answer) {
+function jsonOf(answer) {
+  return whole(() => answer.json());
+}
+
+/** What is read of an answer. @throws {Problem} */
+async function whole(take) {
   try {
-    return await answer.json();
+    return await take();
   } catch {
     throw new Problem({ message: "The answer was cut off, or is not the server's.", code: "lost" });
   }

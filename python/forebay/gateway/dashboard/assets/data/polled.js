@@ -16,14 +16,15 @@ const AGAIN_MS = 2000;
  * @param {object} [options.query]
  * @param {number|null} [options.periodMs] null: events alone
  * @param {(event: object) => boolean} [options.concerns]
+ * @param {(path: string, query: object) => Promise<object>} [options.reads] the form of the answer
  * @returns {{value: object|null, problem: Problem|null, renew: () => void}}
  */
-export function usePolled(path, { query, periodMs = null, concerns = () => false } = {}) {
+export function usePolled(path, { query, periodMs = null, concerns = () => false, reads = read } = {}) {
   const [told, setTold] = useState({ value: null, problem: null, key: null });
   const key = path && `${path}?${JSON.stringify(query ?? {})}`;
   useEffect(() => {
     if (!key) return undefined;
-    const poll = new Poll(path, query, periodMs, (next) => setTold({ ...next, key }));
+    const poll = new Poll(() => reads(path, query), periodMs, (next) => setTold({ ...next, key }));
     const unwatch = feed.watch((events, isMissing) => {
       if (isMissing || events.some(concerns)) poll.soon();
     });
@@ -45,8 +46,8 @@ class Poll {
   #value = null;
   #asked = 0;
 
-  constructor(path, query, periodMs, told) {
-    this.#read = () => read(path, query);
+  constructor(reads, periodMs, told) {
+    this.#read = reads;
     this.#periodMs = periodMs;
     this.#told = told;
     this.now();

@@ -14,6 +14,7 @@ import { Children } from "../parts/children.js";
 import { Command, Copy } from "../parts/copy.js";
 import { Failure } from "../parts/failure.js";
 import { Icon } from "../parts/icons.js";
+import { Items } from "../parts/items.js";
 import { Log } from "../parts/log.js";
 import { Ago, Since } from "../parts/moment.js";
 import { Loading, NextStep, Nothing, Refusal, Told } from "../parts/notices.js";
@@ -60,6 +61,7 @@ function Whole({ shown, progress, renew }) {
       </div>
       <${Facts} shown=${shown} />
     </div>
+    ${shown.items && html`<${Items} id=${shown.id} told=${shown.items} />`}
     <${Panel} title="Log" testid="panel-log">
       <${Log} id=${shown.id} life=${shown.retried} isOver=${isOver} />
     <//>
