@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import secrets
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any, Final, cast
@@ -26,6 +27,8 @@ from distributed import Client, KilledWorker, LocalCluster, Scheduler, get_worke
 from distributed.comm.addressing import get_address_host
 from distributed.comm.core import CommClosedError
 
+from forebay._runtime_directory import make_private
+from forebay.errors import ConfigError
 from forebay.executor._internal import Order, run_worker
 
 __all__ = ["run_task"]
@@ -38,6 +41,9 @@ LOST: Final = (CancelledError, CommClosedError, KilledWorker)
 
 AGAIN_S: Final = 0.5
 """Between two tries to reach a scheduler that was lost."""
+
+LOOK_S: Final = 1.0
+"""Between two looks at the agent's own socket."""
 
 WARN_S: Final = 30.0
 """Between two warnings that it is not reached."""
@@ -227,6 +233,56 @@ async def _submitted(client: Client, order: Order, key: str) -> str | None:
         future.release()
 
 
+class Door:
+    """The agent's socket, which is made again where a clean-up has removed it.
+
+    Args:
+        path: the socket.
+        agent: answers who comes.
+    """
+
+    def __init__(self, path: Path, agent: Agent) -> None:
+        self._path = path
+        self._agent = agent
+        self._server: asyncio.Server | None = None
+        self._identity = (0, 0)
+
+    async def open(self) -> None:
+        """Listen, in the place of an agent of this server that was killed."""
+        make_private(self._path.parent)
+        with socket.socket(socket.AF_UNIX) as listener:
+            self._path.unlink(missing_ok=True)
+            listener.bind(str(self._path))
+            self._path.chmod(0o600)
+            self._identity = self._found()
+            before, self._server = self._server, None
+            if before is not None:
+                before.close()
+            self._server = await asyncio.start_unix_server(self._agent.answer, sock=listener.dup())
+
+    async def keep(self) -> None:
+        """Look after it until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if self._found() != self._identity:
+                with contextlib.suppress(OSError, ConfigError):  # next time
+                    await self.open()
+
+    def close(self) -> None:
+        """Listen no more, and remove it."""
+        if self._server is not None:
+            self._server.close()
+        if self._found() == self._identity:
+            self._path.unlink()
+
+    def _found(self) -> tuple[int, int]:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return 0, 0
+        return found.st_dev, found.st_ino
+
+
 def say(**told: Any) -> None:
     """Tell the server."""
     os.write(OUTPUT, json.dumps(told).encode() + b"\n")
@@ -254,36 +310,23 @@ async def _serve(given: dict[str, Any]) -> None:
         )
         await cluster.close()
         return
-    with _listening(Path(given["socket"])) as listener:
-        server = await asyncio.start_unix_server(Agent(cluster).answer, sock=listener)
-        say(**told)
-        ended = asyncio.Event()
-        asyncio.get_running_loop().add_reader(0, ended.set)
-        await ended.wait()
-        server.close()
+    door = Door(Path(given["socket"]), Agent(cluster))
+    await door.open()
+    say(**told)
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_reader(0, ended.set)
+    keeping = asyncio.create_task(door.keep())
+    await ended.wait()
+    keeping.cancel()
+    door.close()
     await cluster.close()
-
-
-@contextlib.contextmanager
-def _listening(path: Path) -> Iterator[socket.socket]:
-    """A listening socket of this user at a path; the file is removed, if it still is this one's."""
-    with socket.socket(socket.AF_UNIX) as listener:
-        path.unlink(missing_ok=True)
-        listener.bind(str(path))
-        path.chmod(0o600)
-        identity = path.stat().st_ino
-        try:
-            yield listener
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                if path.stat().st_ino == identity:  # else it is that of the next server's agent
-                    path.unlink()
 
 
 def main() -> None:
     """Serve stand-ins until stdin ends."""
     os.dup2(1, OUTPUT, inheritable=False)
     os.dup2(2, 1)  # what libraries print is not for the server
+    logging.getLogger("distributed").setLevel(logging.WARNING)  # each end of a comm is told below
     asyncio.run(_serve(json.loads(sys.argv[1])))
 
 
