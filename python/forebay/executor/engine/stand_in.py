@@ -170,7 +170,7 @@ class _Relay:
 
     def _told_options(self) -> dict[str, Any]:
         """What of the options means something on another machine."""
-        names = ("result_bytes_max", "items", "async_at_once", "log_format")
+        names = ("result_bytes_max", "items", "async_at_once", "log_format", "oom_score")
         return {name: self._options[name] for name in names if name in self._options}
 
     def _wanted(self) -> dict[int, int]:
