@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import struct
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +32,9 @@ Run = tuple[int, int]
 """Number of the request, and attempt."""
 
 PIECE_BYTES: Final = 1 << 20
+
+FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""Of a result's file: a request may have put a link or a pipe in its place."""
 
 _ITEMS: Final = struct.Struct("<IQQQ")
 """Attempt, offset, how many items there are, where the last ends: 0 in all pieces but the last."""
@@ -85,7 +89,13 @@ class Sender:
         if not has_result:
             return
         path = os.path.join(self._results, name_of(text_of(run[0]), run[1]))
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            descriptor = os.open(path, FLAGS)
+        except OSError:  # there is none, or what the request has put there is no file
+            return
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            return
         try:
             for offset, data, is_last in _pieces(descriptor, 0, os.fstat(descriptor).st_size):
                 self._link.put(RESULT, run[0], _RESULT.pack(run[1], offset, is_last), data)
