@@ -11,14 +11,15 @@ import forebay
 
 app = forebay.App("chaos")
 
+MARKS = os.path.join(os.path.dirname(__file__), "marks")
+"""Beside this file, wherever the worker is."""
+
 LARGE_BYTES = 1_200_000
 """Beyond what the store keeps in itself: such a result is a file."""
 
 
 def _mark(ctx: forebay.Context, label: str) -> None:
-    descriptor = os.open(
-        os.environ["FOREBAY_CHAOS_MARKS"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
-    )
+    descriptor = os.open(MARKS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.write(descriptor, f"{label} {ctx.id} {ctx.attempt}\n".encode())
     os.close(descriptor)
 

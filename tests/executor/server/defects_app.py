@@ -10,7 +10,7 @@ import forebay
 
 app = forebay.App("defects")
 
-with open(os.environ["FOREBAY_TEST_IMPORTS"], "a") as imports:
+with open(os.path.join(os.path.dirname(__file__), "imports"), "a") as imports:
     imports.write(f"{os.getpid()}\n")
 
 

@@ -63,7 +63,6 @@ class Chaos:
         self.serving = Serving(directory, APP, long_workers=2, max_workers=4)
         self.marks = directory / "marks"
         self.marks.touch()
-        self.serving.environment["FOREBAY_CHAOS_MARKS"] = str(self.marks)
         self.struck: Counter[str] = Counter()
         self._chance = random.Random(SEED)
         self._permits = threading.Semaphore(0)

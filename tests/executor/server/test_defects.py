@@ -31,7 +31,6 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
     def start(source: str = APP, **settings: Any) -> Serving:
         serving = Serving(tmp_path, source, **settings)
-        serving.environment["FOREBAY_TEST_IMPORTS"] = str(tmp_path / "imports")
         made.append(serving)
         return serving.start()
 
@@ -197,7 +196,7 @@ def test_the_environment_of_a_client_stays_with_it(
     monkeypatch.setenv("FOREBAY_TEST_VARIABLE", "of the client")
     with forebay.Client(f"unix://{serving.socket}", start=False) as client:
         assert client.run("variable", name="FOREBAY_TEST_VARIABLE") is None
-        assert client.run("variable", name="FOREBAY_TEST_IMPORTS")
+        assert client.run("variable", name="PATH")
 
 
 def test_log_tails_hold_nobody_up(serve: Serve, tmp_path: Path) -> None:

@@ -112,24 +112,24 @@ def test_an_idle_server_of_a_command_ends_by_itself(tmp_path: Path) -> None:
 
 WAITS_AT_IMPORT = """
 import os, time
-while "GATE" in os.environ and not os.path.exists(os.environ["GATE"]):
+while os.path.exists(__file__ + ".closed"):
     time.sleep(0.01)
 """
 
 
 def test_a_server_accepts_before_a_slow_import_ends(tmp_path: Path) -> None:
     """After a restart what is known is accepted at once; the template may take seconds."""
-    gate = tmp_path / "gate"
+    closed = tmp_path / "app.py.closed"
     slow = WAITS_AT_IMPORT + APP.replace("from __future__ import annotations\n", "")
     serving = Serving(tmp_path, slow)
     try:
         serving.start()
         serving.kill()
-        serving.environment["GATE"] = str(gate)
+        closed.touch()
         serving.start()
         with serving.caller() as caller:
             id = caller.submit("add", a=5)
-            gate.touch()  # accepted: only now the import may end
+            closed.unlink()  # accepted: only now the import may end
             assert caller.wait(id) == 7
         serving.hear("loaded")
     finally:

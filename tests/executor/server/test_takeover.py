@@ -97,7 +97,6 @@ def test_many_in_a_row_under_load(tmp_path: Path) -> None:
     serving = Serving(tmp_path, CHAOS_APP, long_workers=2, max_workers=4)
     marks = tmp_path / "marks"
     marks.touch()
-    serving.environment["FOREBAY_CHAOS_MARKS"] = str(marks)
     permits = threading.Semaphore(0)
     try:
         serving.start()
