@@ -275,11 +275,13 @@ class _Relay:
 
     def begin(self, serve: dict[str, Any], lender: str, early: list[Record]) -> None:
         """Have the worker serve what comes over the link, first what has come already."""
+        clients = os.path.join(self._directory, "clients")
         options = {
             **serve["options"],
             "pool": lender,
-            "clients": os.path.join(self._directory, "clients"),
+            "clients": clients,
             "state": os.path.join(self._directory, "state"),
+            "environment": {"FOREBAY_URL": f"unix://{clients}"},
         }
         options["items"] = {**options["items"], "synced": False}  # the stand-in's are
         with self._node.lock:

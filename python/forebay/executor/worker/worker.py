@@ -93,7 +93,8 @@ class Worker(Service):
                 state directory, where results above "result_bytes_max" become files,
                 and items of generators within the limits "items";
                 "log_format": of its own log lines; "clients": path of the server's socket for
-                clients, where the children of its runs are submitted.
+                clients, where the children of its runs are submitted; "environment": variables
+                that are set for it.
 
         Raises:
             SystemExit: the server told it to end, or SIGTERM came while a request ran.
@@ -132,6 +133,7 @@ class Worker(Service):
         options: dict[str, Any],
     ) -> None:
         guard_forks()
+        os.environ.update(options.get("environment", {}))
         for number in (signal.SIGTERM, INTERRUPT_SIGNAL):
             signal.signal(number, signal.SIG_IGN)  # until the loop has handlers for them
         reading = self._redirect_output()
