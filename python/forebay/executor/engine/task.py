@@ -65,6 +65,9 @@ READS_AT_ONCE: Final = 16
 RECORDS_AT_ONCE: Final = 256
 """Side records that are sent in a turn; the worker waits where it says more."""
 
+RECORDS_BEFORE_REPLY: Final = 4096
+"""More than the side socket holds: all that was said before a reply goes before it."""
+
 LAST_S: Final = 5.0
 """For the stand-in to take the last records."""
 
@@ -354,7 +357,7 @@ class _Relay:
         if replies or self._connection.holds_received:
             self._send_replies()
         elif self._output in ready or (self._side is not None and self._side.fileno() in ready):
-            self._send_printed()
+            self._send_printed(RECORDS_AT_ONCE)
         if self._interrupts:
             self._pass_interrupts()
         self._tunnel.advance(ready)
@@ -394,7 +397,7 @@ class _Relay:
         with contextlib.suppress(Error):
             self._connection.flush()
             finished = self._connection.receive(0)
-        self._send_printed()
+        self._send_printed(RECORDS_BEFORE_REPLY if finished else RECORDS_AT_ONCE)
         for call, outcome in finished:
             number, run = self._calls.pop(call, (0, None))
             if isinstance(outcome, BaseException) or not number:
@@ -406,10 +409,10 @@ class _Relay:
                 self._files.before_reply(run, has_result=bytes(head[:2]) == IN_FILE)
             self._link.put(REPLY, number, *pack_message(int(raised), head, segments))
 
-    def _send_printed(self) -> None:
-        """Send output and side records, as far as they are there."""
+    def _send_printed(self, at_once: int) -> None:
+        """Send output and side records, as far as they are there, and so many of these."""
         side = self._side
-        for _ in range(0 if side is None else RECORDS_AT_ONCE):
+        for _ in range(0 if side is None else at_once):
             assert side is not None
             try:
                 record = side.recv(READ_BYTES)
