@@ -13,10 +13,18 @@ import stat
 import struct
 from typing import TYPE_CHECKING, Final
 
+from forebay._failures import megabytes
 from forebay.executor.engine.link import ITEMS, RESULT
 from forebay.executor.wire.ids import text_of
-from forebay.executor.wire.items import COUNTS, COUNTS_AT, DIRECTORY, HEAD_BYTES, head_of
-from forebay.executor.worker.items import begin_file
+from forebay.executor.wire.items import (
+    COUNTS,
+    COUNTS_AT,
+    DIRECTORY,
+    HEAD_BYTES,
+    LENGTH,
+    head_of,
+)
+from forebay.executor.worker.items import OPEN_MAX, begin_file
 from forebay.executor.worker.kept import not_kept, open_new
 from forebay.executor.worker.results import DIRECTORY as RESULTS
 from forebay.executor.worker.results import name_of
@@ -93,11 +101,12 @@ class Sender:
             descriptor = os.open(path, FLAGS)
         except OSError:  # there is none, or what the request has put there is no file
             return
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
             os.close(descriptor)
             return
         try:
-            for offset, data, is_last in _pieces(descriptor, 0, os.fstat(descriptor).st_size):
+            for offset, data, is_last in _pieces(descriptor, 0, found.st_size):
                 self._link.put(RESULT, run[0], _RESULT.pack(run[1], offset, is_last), data)
                 self._link.make_room()
         finally:
@@ -127,24 +136,32 @@ class Keeper:
     def __init__(self, state: str | None, *, synced: bool) -> None:
         self._state = state
         self._synced = synced
-        self._items: dict[Run, int] = {}
-        """Open files."""
+        self._items: dict[Run, _ItemsFile] = {}
         self._results: dict[Run, int] = {}
         self._failures: dict[Run, str] = {}
         """Why something of a run could not be kept."""
+        self._open = 0
+        """Files of items that stay open."""
 
-    def add_items(self, number: int, body: bytes) -> None:
-        """Write a piece of items; the first one of a run begins its file."""
+    def add_items(self, number: int, body: bytes) -> bool:
+        """Write a piece of items; the first one of a run begins its file.
+
+        Returns:
+            Whether they are kept; if not, neither is what comes behind them.
+        """
         attempt, offset, count, end = _ITEMS.unpack_from(body)
         run, data = (number, attempt), memoryview(body)[_ITEMS.size :]
-        directory = self._directory(DIRECTORY)
-        with self._noting(run, directory, f"its items at {offset}"):
-            descriptor = self._items.get(run)
-            if descriptor is None:
-                descriptor = self._items[run] = begin_file(directory, text_of(number), attempt)[0]
-            _write(descriptor, data, offset)
-            if end:
-                os.pwrite(descriptor, COUNTS.pack(count, end), COUNTS_AT)
+        if run in self._failures:
+            return False
+        directory, file = self._directory(DIRECTORY), self._items.get(run)
+        part = "its items" if file is None else file.next_item(offset, data)
+        with self._noting(run, directory, part):
+            if file is None:
+                has_room = self._open < OPEN_MAX
+                file = self._items[run] = _ItemsFile(directory, run, stays_open=has_room)
+                self._open += has_room
+            file.add(data, offset, count, end)
+        return run not in self._failures
 
     def add_result(self, number: int, body: bytes) -> None:
         """Write a piece of a large result; after the last one it is on the disk."""
@@ -166,15 +183,16 @@ class Keeper:
         if items is not None and self._synced:
             directory = self._directory(DIRECTORY)
             with self._noting(run, directory, "its items"):
-                os.fsync(items)
+                items.sync()
                 folder = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
                 try:
                     os.fsync(folder)
                 finally:
                     os.close(folder)
-        for descriptor in (items, result):
-            if descriptor is not None:
-                os.close(descriptor)
+        if items is not None:
+            self._open -= items.close()
+        if result is not None:
+            os.close(result)
         failure = self._failures.pop(run, None)
         if failure is not None and result is not None:
             with contextlib.suppress(OSError):
@@ -192,6 +210,70 @@ class Keeper:
         except OSError as error:
             what = f"request {text_of(run[0])}"
             self._failures.setdefault(run, not_kept(what, part, directory, error))
+
+
+class _ItemsFile:
+    """The file of the items of one run.
+
+    Args:
+        directory: of such files.
+        run: what it is of.
+        stays_open: otherwise it is opened for each piece.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+
+    def __init__(self, directory: str, run: Run, *, stays_open: bool) -> None:
+        self._path = os.path.join(directory, text_of(run[0]))
+        self._count, self._end = 0, HEAD_BYTES
+        self._next_bytes = 0
+        descriptor, found = begin_file(directory, text_of(run[0]), run[1])
+        self._identity = found.st_dev, found.st_ino
+        self._descriptor: int | None = descriptor
+        if not stays_open:
+            self.close()
+
+    def next_item(self, offset: int, data: memoryview) -> str:
+        """The first item that does not count yet, for messages; a piece of it or behind it."""
+        if offset == self._end and len(data) >= LENGTH.size:
+            (self._next_bytes,) = LENGTH.unpack_from(data)
+        return f"item {self._count + 1} of {megabytes(self._next_bytes)}"
+
+    def add(self, data: memoryview, offset: int, count: int, end: int) -> None:
+        """Write a piece, and that it counts, if it is the last one of some items."""
+        with self._opened() as descriptor:
+            _write(descriptor, data, offset)
+            if end:
+                os.pwrite(descriptor, COUNTS.pack(count, end), COUNTS_AT)
+                self._count, self._end = count, end
+
+    def sync(self) -> None:
+        """Have it on the disk."""
+        with self._opened() as descriptor:
+            os.fsync(descriptor)
+
+    def close(self) -> bool:
+        """Close it; whether it was open."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None:
+            return False
+        os.close(descriptor)
+        return True
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[int]:
+        if self._descriptor is not None:
+            yield self._descriptor
+            return
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            found = os.fstat(descriptor)
+            if (found.st_dev, found.st_ino) != self._identity:
+                raise OSError("another run of this request has begun, in another worker")
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
 
 def _write(descriptor: int, data: memoryview, offset: int) -> None:

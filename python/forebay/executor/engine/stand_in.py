@@ -44,7 +44,7 @@ from forebay.executor.worker.entry import Unkept
 from forebay.executor.worker.failure import failure_of
 from forebay.executor.worker.forks import INTERRUPT_SIGNAL
 from forebay.executor.worker.isolation import wait_until_read
-from forebay.executor.worker.side import RECALL, Side, redirect_output
+from forebay.executor.worker.side import RECALL, Side, interrupt_of, redirect_output
 from forebay.executor.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -277,13 +277,19 @@ class _Relay:
             while data:
                 data = data[os.write(1, data) :]
         elif kind == ITEMS:
-            self._files.add_items(number, body)
+            if not self._files.add_items(number, body):
+                self._interrupt(number, int.from_bytes(body[:4], "little"))
         elif kind == RESULT:
             self._files.add_result(number, body)
         elif kind == CLIENT:
             self._tunnel.take(number, body)
         elif kind == DIED:
             self._death = json.loads(body)
+
+    def _interrupt(self, number: int, attempt: int) -> None:
+        """End a run whose items cannot be kept; why is told in the place of its reply."""
+        self._link.put(SIDE, 0, interrupt_of(number, attempt))
+        self._link.put(SIGNAL, INTERRUPT_SIGNAL)
 
     def _reply(self, number: int, body: bytes) -> None:
         run = self._sent.pop(number)

@@ -131,6 +131,11 @@ class Side:
         self._socket.close()
 
 
+def interrupt_of(number: int, attempt: int) -> bytes:
+    """The record that interrupts a run."""
+    return _HEAD.pack(INTERRUPT, number, attempt)
+
+
 def redirect_output() -> int:
     """Make stdout and stderr of this process a new pipe; its read end, which the caller closes."""
     reading, writing = os.pipe()
