@@ -351,8 +351,10 @@ class _Relay:
         self._link.keep_alive()
         if self._side is None and (self._door.fileno() in ready or is_last):
             self._accept_side()
-        for kind, number, body in self._link.take() if self._link.fileno() in ready else ():
-            self._take(kind, number, body)
+        if self._link.fileno() in ready:
+            # All or none: of a server that has gone since, no call begins.
+            for record in list(self._link.take()):
+                self._take(*record)
         replies = self._connection.fileno() in ready or is_last
         if replies or self._connection.holds_received:
             self._send_replies()
