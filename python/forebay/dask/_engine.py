@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -34,13 +35,14 @@ class DaskEngine:
 
     Args:
         config: `scheduler` is its address; without one a `LocalCluster` is started.
-        socket: of the agent; its directory is private.
+        socket: where that of the agent is, by another name; its directory is private.
         warn: gets what people have to know, in a thread of its own.
     """
 
     def __init__(self, config: ExecutorConfig, socket: Path, warn: Callable[[str], None]) -> None:
         self._config = config
-        self._socket = socket
+        # Of this process alone: a successor that fails with the place leaves it to this server.
+        self._socket = socket.with_name(f"{os.getpid()}{socket.suffix}")
         self._warn = warn
         self._agent: subprocess.Popen[bytes] | None = None
         self._told: dict[str, Any] = {}
@@ -53,6 +55,7 @@ class DaskEngine:
         Raises:
             ConfigError: it cannot be reached, or `distributed` is missing.
         """
+        self._remove_left()
         told = self._begin()
         self._listener = threading.Thread(target=self._listen, name="forebay-engine", daemon=True)
         self._listener.start()
@@ -82,8 +85,15 @@ class DaskEngine:
             except subprocess.TimeoutExpired:
                 agent.kill()
                 agent.wait()
+            self._socket.unlink(missing_ok=True)  # where it could not
         if self._listener is not None:
             self._listener.join()
+
+    def _remove_left(self) -> None:
+        """Remove sockets of agents that were killed together with their servers."""
+        for left in self._socket.parent.glob(f"*{self._socket.suffix}"):
+            if left.stem.isdigit() and not os.path.exists(f"/proc/{left.stem}"):
+                left.unlink(missing_ok=True)
 
     def _begin(self) -> dict[str, Any]:
         """Start an agent, and wait until it has the cluster."""
