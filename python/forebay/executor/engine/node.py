@@ -5,15 +5,18 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import json
 import os
 import shutil
 import stat
 import tempfile
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from forebay._runtime_directory import make_private
 from forebay.config import PoolConfig
 from forebay.errors import ConfigError
 from forebay.executor.server.oom import OomKills
@@ -48,7 +51,7 @@ class Node:
         self.directory, self._life = _new_directory()
         self.oom_kills = OomKills()
         self._versions: dict[tuple[Any, ...], _Version] = {}
-        self._services: Services | None = None
+        self._lenders: dict[str, _Lender] = {}
         self._count = 0
 
     @classmethod
@@ -91,20 +94,35 @@ class Node:
         version.is_left = True
         version.close_if_left()
 
-    def lender(self, config: dict[str, Any]) -> str:
-        """The socket of this node's lender of services, made on first use."""
+    @contextlib.contextmanager
+    def lender(self, config: dict[str, Any]) -> Iterator[str]:
+        """The socket of this node's lender of services with these settings, made on first use.
+
+        It stays, with its services, until one of other settings is asked for.
+        """
+        key = json.dumps(config, sort_keys=True)
         with self.lock:
-            if self._services is None:
-                self._services = Services(
-                    Path(self.directory, "pool"), PoolConfig(**config), _nothing, _nothing
-                )
-            return str(self._services.path)
+            for other in [it for it, one in self._lenders.items() if it != key and not one.users]:
+                self._lenders.pop(other).services.close()
+            if key not in self._lenders:
+                self._count += 1
+                path = Path(self.directory, f"pool-{self._count}")
+                services = Services(path, PoolConfig(**config), _nothing, _nothing)
+                self._lenders[key] = _Lender(services)
+            lender = self._lenders[key]
+            lender.users += 1
+        try:
+            yield str(lender.services.path)
+        finally:
+            with self.lock:
+                lender.users -= 1
 
     def new_directory(self) -> str:
         """A directory for one worker; the caller removes it."""
         with self.lock:
             self._count += 1
             path = os.path.join(self.directory, str(self._count))
+            make_private(Path(self.directory))  # a clean-up may have removed it
         os.mkdir(path, 0o700)
         return path
 
@@ -113,9 +131,8 @@ class Node:
         with self.lock:
             for key in list(self._versions):
                 self._versions.pop(key).group.close(END_S)
-            services, self._services = self._services, None
-            if services is not None:
-                services.close()
+            while self._lenders:
+                self._lenders.popitem()[1].services.close()
             shutil.rmtree(self.directory, ignore_errors=True)
             if self._life is not None:
                 os.close(self._life)
@@ -130,6 +147,14 @@ def _new_directory() -> tuple[str, int | None]:
     path = os.path.join(ROOT, os.path.basename(unlocked)[1:])
     os.rename(unlocked, path)
     return path, life
+
+
+@dataclass(slots=True)
+class _Lender:
+    """A lender of services, and how many workers may lease from it."""
+
+    services: Services
+    users: int = 0
 
 
 def _lock(directory: str) -> int | None:

@@ -136,7 +136,9 @@ def _send_last(link: Link, kind: int, body: bytes) -> None:
 
 
 def _run(node: Node, order: Order, link: Link, give_place_back: Callable[[], None]) -> None:
-    with node.group(order) as group, contextlib.ExitStack() as parts:
+    with contextlib.ExitStack() as parts:
+        group = parts.enter_context(node.group(order))
+        lender = parts.enter_context(node.lender(order.pool))
         with node.lock:
             worker = group.begin()
         parts.callback(_remove, node, group, worker)
@@ -151,7 +153,7 @@ def _run(node: Node, order: Order, link: Link, give_place_back: Callable[[], Non
         relay = parts.enter_context(
             contextlib.closing(_Relay(node, group, worker, link, directory, give_place_back))
         )
-        relay.begin(serve, node.lender(order.pool), starting.early)
+        relay.begin(serve, lender, starting.early)
         _send_last(link, DIED, json.dumps(relay.run()._asdict()).encode())
 
 
