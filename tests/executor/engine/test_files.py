@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from forebay.executor.engine.files import Keeper, Sender
 from forebay.executor.engine.link import ITEMS, RESULT, Link
 from forebay.executor.wire.ids import text_of
 from forebay.executor.wire.items import COUNTS, COUNTS_AT, HEAD_BYTES, LENGTH, head_of
-from forebay.executor.worker.items import begin_file
+from forebay.executor.worker.items import OPEN_MAX, begin_file
 from forebay.executor.worker.results import name_of
 
 NUMBER = 123_456_789_012
@@ -131,3 +133,65 @@ def test_what_cannot_be_kept_is_told_with_the_end_of_the_run(both: Both) -> None
     assert text_of(NUMBER) in failure
     assert "cannot be kept" in failure
     assert both.keeper.end(RUN) is None
+
+
+@pytest.mark.parametrize("kind", ["link", "name", "directory", "pipe"])
+def test_what_is_no_file_of_the_worker_is_not_sent(both: Both, tmp_path: Path, kind: str) -> None:
+    """The server says that there is none; nobody waits for what a request has put there."""
+    path, other = both.node / "results" / name_of(text_of(NUMBER), 1), tmp_path / "other"
+    other.write_bytes(b"x" * 10)
+    make = {
+        "link": lambda: path.symlink_to(other),
+        "name": lambda: os.link(other, path),
+        "directory": path.mkdir,
+        "pipe": lambda: os.mkfifo(path),
+    }
+    make[kind]()
+    both.sender.before_reply(RUN, has_result=True)
+    both.carry()
+    assert both.keeper.end(RUN) is None
+    assert os.listdir(both.state / "results") == []
+    assert other.read_bytes() == b"x" * 10
+
+
+def piece(items: list[bytes], count: int, offset: int) -> bytes:
+    """Items as they come from a node, as the last of so many."""
+    data = b"".join(LENGTH.pack(len(item)) + item for item in items)
+    return struct.pack("<IQQQ", RUN[1], offset, count, offset + len(data)) + data
+
+
+def test_no_item_counts_behind_one_that_could_not_be_kept(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers would read a hole, once there is room again; the error names the item."""
+    assert both.keeper.add_items(NUMBER, piece([b"one"], 1, HEAD_BYTES))
+    write = os.pwrite
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    assert not both.keeper.add_items(NUMBER, piece([b"x" * 1_000_000], 2, HEAD_BYTES + 7))
+    monkeypatch.setattr(os, "pwrite", write)
+    assert not both.keeper.add_items(NUMBER, piece([b"three"], 3, HEAD_BYTES + 1_000_011))
+    head = head_of(str(both.state / "items" / text_of(NUMBER)))
+    assert head is not None
+    assert head.number == 1
+    assert "item 2 of 1.0 MB cannot be kept" in str(both.keeper.end(RUN))
+
+
+def test_more_runs_yield_items_than_files_stay_open(both: Both) -> None:
+    """A thousand open files are the end of many a process."""
+    both.keeper = Keeper(str(both.state), synced=False)
+    before = len(os.listdir("/proc/self/fd"))
+    runs = range(NUMBER, NUMBER + OPEN_MAX + 50)
+    for count, offset in ((1, HEAD_BYTES), (2, HEAD_BYTES + 7)):
+        for number in runs:
+            assert both.keeper.add_items(number, piece([b"one"], count, offset))
+    assert len(os.listdir("/proc/self/fd")) <= before + OPEN_MAX
+    for number in runs:
+        head = head_of(str(both.state / "items" / text_of(number)))
+        assert head is not None
+        assert head.number == 2
+        assert both.keeper.end((number, RUN[1])) is None
+    assert len(os.listdir("/proc/self/fd")) == before
