@@ -61,7 +61,7 @@ LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy a
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test lint soak chaos fuzz planted mutants coverage sanitize bench-setup bench node originals scenes wheel picture clean
-.PHONY: test-packages test-rust test-python test-slow test-verbs test-verbs-if-built test-libraries lint-setup $(LINTS)
+.PHONY: test-packages test-rust test-python test-slow test-engine test-verbs test-verbs-if-built test-libraries lint-setup $(LINTS)
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -86,6 +86,11 @@ test-slow:  ## distributed's whole suite over our comms, in spawned processes to
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test $(DISTRIBUTED)/conftest.py
 	FOREBAY_MIXED=all $(BIN)/python -m pytest $(LONG) tests/dask/test_mixed_clusters.py
 	$(BIN)/python -m tests.dask.suite $(DISTRIBUTED) $(SUITE_OPTIONS)
+
+test-engine:  ## the executor's tests with their workers on a Dask cluster of two processes (a quarter of an hour)
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
+	env --unset=MAKEFLAGS $(BIN)/python -m pytest \
+		--numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder tests/executor --engine dask $(PYTEST_OPTIONS)
 
 test-libraries:  ## pandas, polars, tensorflow and ten more in templates (installs 3 GB of them once)
 	@$(SETUP) $(STAMPS)/package $(LIBRARIES_VENV)/installed

@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from typing import Any
+from typing import Any, Final
 
 from forebay._hook_config import HookConfig, hooks_of
 from forebay.config import ExecutorConfig
@@ -19,6 +19,11 @@ from forebay.executor.server.server import Server
 from forebay.executor.server.takeover import handover, predecessor
 from forebay.executor.server.takeover.predecessor import find_predecessor
 from forebay.executor.wire.paths import paths_of
+
+ENGINE: Final = {
+    name: os.environ.get(f"FOREBAY_EXECUTOR_{name.upper()}", "") for name in ("engine", "scheduler")
+}
+"""Settings that `pytest --engine` gives to all servers, but those whose test names an engine."""
 
 
 def _print(event: str, facts: dict[str, Any]) -> None:
@@ -65,7 +70,7 @@ def main() -> int:
         before = find_predecessor(paths_of(target)) if takes_over else None
         server = Server(
             target,
-            ExecutorConfig(**settings),
+            ExecutorConfig(**settings if "engine" in settings else {**ENGINE, **settings}),
             pool=pool,
             reloads=reloads,
             ends_when_idle=ends_when_idle,

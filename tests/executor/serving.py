@@ -242,7 +242,9 @@ class Serving:
     def _read(process: subprocess.Popen[bytes], events: Any) -> None:
         assert process.stdout is not None
         for line in process.stdout:
-            events.put(json.loads(line))
+            told = json.loads(line)
+            if told["event"] != "engine":  # only with --engine, and before all others
+                events.put(told)
         events.put(None)
 
 

@@ -112,9 +112,15 @@ def test_acquires_of_workers_are_counted_and_timed(server: Serving) -> None:
         assert [bound for bound, _ in buckets] == list(BOUNDS)
         assert count == 3
         assert 0 < seconds < 60
-        assert seen["forebay_pool_services", "server", "idle"] == 1
         caller.run("use_pool", times=2)
         until(caller, acquires, 5)
+
+
+def test_services_that_the_server_lends_are_counted(server: Serving) -> None:
+    """A pool that is full is seen before anybody waits for it."""
+    with server.caller() as caller:
+        caller.run("use_pool")
+        until(caller, ("forebay_pool_services", "server", "idle"), 1)
 
 
 def test_acquires_of_asynchronous_requests_are_counted(server: Serving) -> None:
