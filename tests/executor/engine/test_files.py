@@ -147,7 +147,7 @@ def test_what_is_no_file_of_the_worker_is_not_sent(both: Both, tmp_path: Path, k
         "pipe": lambda: os.mkfifo(path),
     }
     make[kind]()
-    both.sender.before_reply(RUN)
+    both.sender.before_reply(RUN, has_result=True)
     both.carry()
     assert both.keeper.end(RUN) is None
     assert os.listdir(both.state / "results") == []

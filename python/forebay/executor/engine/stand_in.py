@@ -136,7 +136,7 @@ class _Relay:
         """The runs of calls that were sent and not answered."""
         self._returned: set[int] = set()
         self._printed = False
-        """Whether output was written since the last call was sent."""
+        """Whether output was written since the last reply."""
         self._signals: list[int] = []
         self._death: dict[str, Any] | None = None
         self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -241,9 +241,6 @@ class _Relay:
                 self._returned.remove(number)
                 answers.reply(self._connection, number, (answers.RETURNED, None))
                 continue
-            if self._printed:
-                wait_until_read(1)  # output of the next one is not this one's
-                self._printed = False
             method, arguments, _ = self._decode(head)
             is_run = method == "run"
             self._sent[number] = (number_of(arguments[2]), arguments[3]) if is_run else None
@@ -292,6 +289,10 @@ class _Relay:
         self._link.put(SIGNAL, INTERRUPT_SIGNAL)
 
     def _reply(self, number: int, body: bytes) -> None:
+        if self._printed and self._one_by_one:
+            # The dispatcher takes what it finds later for the next run's.
+            wait_until_read(1)
+            self._printed = False
         run = self._sent.pop(number)
         flag, head, segments = unpack_message(body)
         failure = None if run is None else self._files.end(run)
