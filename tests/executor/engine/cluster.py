@@ -239,9 +239,13 @@ def strike(pid: int, number: int) -> bool:
 
 
 def opened(pid: int) -> list[tuple[int, str]]:
-    """The descriptors of a process, and what they are."""
+    """The descriptors of a process, and what they are; none of one that has ended."""
     found = []
-    for entry in os.listdir(f"/proc/{pid}/fd"):
+    try:
+        entries = os.listdir(f"/proc/{pid}/fd")
+    except FileNotFoundError:
+        return []
+    for entry in entries:
         try:
             found.append((int(entry), os.readlink(f"/proc/{pid}/fd/{entry}")))
         except FileNotFoundError:  # closed since
