@@ -103,14 +103,8 @@ impl Driver {
         let logs = directory
             .map(|directory| Logs::open(&directory, settings.log_bytes_max))
             .transpose()?;
-        let side_socket = settings.side_socket.as_deref();
-        let workers = Workers::new(
-            &poll,
-            side_socket,
-            memory,
-            memory_limit,
-            commits.has_store(),
-        )?;
+        let side = settings.side_socket.as_deref();
+        let workers = Workers::new(&poll, side, memory, memory_limit, commits.has_store())?;
         // Clients connect last: until the store was read, no id, submission token or idempotency key of theirs
         // could be recognized.
         let audit = state.as_deref().map(AuditLog::new);
