@@ -245,6 +245,9 @@ _EXECUTOR_BYTES: Final = (
     "max_log_bytes",
     "retention_bytes",
 )
+NODE_TIMEOUT_MIN: Final = 2.0
+"""A shorter one takes busy nodes for lost."""
+
 _EXECUTOR_TIMES: Final = (
     "worker_idle_timeout",
     "max_worker_age",
@@ -377,6 +380,11 @@ class ExecutorConfig:
             value = getattr(self, name)
             if not 0 <= value < math.inf:
                 raise ConfigError(f"{name} is {value}; give seconds, 0 or more")
+        if self.node_timeout < NODE_TIMEOUT_MIN:
+            raise ConfigError(
+                f"node_timeout is {self.node_timeout:g}; give at least {NODE_TIMEOUT_MIN:g} s,"
+                " since a node says something each second"
+            )
         for name in ("max_workers", "max_deaths", "async_at_once", "max_queued"):
             if getattr(self, name) == 0:
                 raise ConfigError(f"{name} is 0, so nothing would run; give 1 or more")

@@ -51,6 +51,9 @@ WARN_S: Final = 30.0
 THREADS: Final = 8
 """Of each process of a cluster that is started here: so many workers of the application."""
 
+ENCRYPTED: Final = ("tls", "forebay+tls")
+"""Schemes of clusters with TLS."""
+
 OUTPUT: Final = 3
 """The descriptor of what is told to the server."""
 
@@ -61,7 +64,7 @@ PROTOCOL: Final = "forebay+unix"
 def run_task(order: Order) -> str | None:
     """What a task is: a worker of the application, in a thread of a Dask worker.
 
-    While all that it runs waits for children, its thread is the cluster's again.
+    Once something that it runs waits for children, its thread is the cluster's again.
 
     Returns:
         As `run_worker`.
@@ -101,8 +104,12 @@ class Cluster:
             "is_here": self._local is not None,
             "memory_bytes": memory,
             "threads": threads,
-            "certificates": _certificates(client.security) if client.security else None,
+            "certificates": _certificates(client.security) if self._is_encrypted else None,
         }
+
+    @property
+    def _is_encrypted(self) -> bool:
+        return urlsplit(self._address).scheme in ENCRYPTED
 
     @property
     def address(self) -> str:
@@ -153,14 +160,21 @@ def _totals(dask_scheduler: Scheduler) -> tuple[int, int, int]:
     return len(workers), threads, sum(worker.memory_limit or 0 for worker in workers)
 
 
-def _certificates(security: Any) -> dict[str, str] | None:
-    if security.tls_client_cert is None:
-        return None
-    return {
+def _certificates(security: Any) -> dict[str, str]:
+    """The files of a client's TLS.
+
+    Raises:
+        ValueError: they are not in files.
+    """
+    files = {
         "ca": security.tls_ca_file,
         "cert": security.tls_client_cert,
         "key": security.tls_client_key or security.tls_client_cert,
     }
+    for name, file in files.items():
+        if not file or "\n" in file:
+            raise ValueError(f"the {name} of distributed.comm.tls is no path of a file")
+    return files
 
 
 class Agent:
@@ -200,9 +214,10 @@ class Agent:
         name = f"forebay-worker-{secrets.token_hex(8)}"
         tries = 0
         while not is_placed.is_set():
-            client = await self._cluster.client()
             tries += 1
+            client: Client | None = None
             try:
+                client = await self._cluster.client()
                 reason = await _submitted(client, order, f"{name}-{tries}")
                 if reason is not None:
                     return reason
@@ -210,7 +225,7 @@ class Agent:
                 if (task := asyncio.current_task()) is not None and task.cancelling():
                     raise
             except Exception as error:  # whatever the cluster, or the task there, says
-                if client.status == "running" and not isinstance(error, LOST):
+                if client is None or (client.status == "running" and not isinstance(error, LOST)):
                     return f"the Dask cluster at {self._cluster.address} runs no worker: {error!r}"
             await asyncio.sleep(AGAIN_S)
         return None
@@ -233,7 +248,7 @@ async def _submitted(client: Client, order: Order, key: str) -> str | None:
         future.release()
 
 
-class Door:
+class AgentSocket:
     """The agent's socket, which is made again where a clean-up has removed it.
 
     Args:
@@ -303,22 +318,24 @@ async def _serve(given: dict[str, Any]) -> None:
         told["host"] = given["host"] or _own_host(cluster.address)
         # Nodes on this machine share its memory.
         told["is_here"] = told["is_here"] or told["host"].startswith("127.")
-    except (OSError, TimeoutError, ValueError, CommClosedError) as error:
+    except Exception as error:  # whatever a scheduler says, as one without forebay does
         say(
             error=f"the Dask cluster at {given['scheduler'] or 'this machine'} cannot be used:"
-            f" {error}; start one with dask scheduler and dask worker, or leave --scheduler out"
+            f" {error!r}; start one with dask scheduler and dask worker, with forebay[dask]"
+            " installed for all of them, or leave --scheduler out"
         )
         await cluster.close()
         return
-    door = Door(Path(given["socket"]), Agent(cluster))
-    await door.open()
+    listener = AgentSocket(Path(given["socket"]), Agent(cluster))
+    await listener.open()
     say(**told)
-    ended = asyncio.Event()
-    asyncio.get_running_loop().add_reader(0, ended.set)
-    keeping = asyncio.create_task(door.keep())
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_reader(0, ended.set)
+    keeping = asyncio.create_task(listener.keep())
     await ended.wait()
+    loop.remove_reader(0)
     keeping.cancel()
-    door.close()
+    listener.close()
     await cluster.close()
 
 

@@ -46,6 +46,8 @@ class DaskEngine:
         self._warn = warn
         self._agent: subprocess.Popen[bytes] | None = None
         self._told: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        """So that no agent is started behind the end."""
         self._closing = threading.Event()
         self._listener: threading.Thread | None = None
 
@@ -74,8 +76,9 @@ class DaskEngine:
 
     def close(self) -> None:
         """Let go of the cluster; one that was started here ends. Idempotent."""
-        self._closing.set()
-        agent = self._agent
+        with self._lock:
+            self._closing.set()
+            agent = self._agent
         if agent is not None:
             assert agent.stdin is not None
             with contextlib.suppress(OSError):
@@ -104,9 +107,12 @@ class DaskEngine:
             "socket": str(self._socket),
         }
         command = [sys.executable, "-m", "forebay.dask._agent", json.dumps(given)]
-        self._agent = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-        )
+        with self._lock:
+            if self._closing.is_set():
+                raise BrokenError("the engine is closed", delivered="no")
+            self._agent = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            )
         told = _line(self._agent.stdout)
         if told is None:
             code = self._agent.wait()

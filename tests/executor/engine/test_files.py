@@ -8,12 +8,12 @@ import os
 import select
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from forebay.executor.engine.files import Keeper, Sender
+from forebay.executor.engine.files import FileSender, FileWriter
 from forebay.executor.engine.link import ITEMS, RESULT, Link
 from forebay.executor.wire.ids import text_of
 from forebay.executor.wire.items import COUNTS, COUNTS_AT, HEAD_BYTES, LENGTH, head_of
@@ -34,8 +34,8 @@ class Both:
         here, there = socket.socketpair()
         self._link = Link(there, "the server", 5.0)
         self._other = Link(here, "the node", 5.0)
-        self.sender = Sender(str(self.node), self._link)
-        self.keeper = Keeper(str(self.state), synced=True)
+        self.sender = FileSender(str(self.node), self._link)
+        self.keeper = FileWriter(str(self.state), synced=True)
 
     def close(self) -> None:
         """Close both ends."""
@@ -140,7 +140,7 @@ def test_what_is_no_file_of_the_worker_is_not_sent(both: Both, tmp_path: Path, k
     """The server says that there is none; nobody waits for what a request has put there."""
     path, other = both.node / "results" / name_of(text_of(NUMBER), 1), tmp_path / "other"
     other.write_bytes(b"x" * 10)
-    make = {
+    make: dict[str, Callable[[], object]] = {
         "link": lambda: path.symlink_to(other),
         "name": lambda: os.link(other, path),
         "directory": path.mkdir,
@@ -182,7 +182,7 @@ def test_no_item_counts_behind_one_that_could_not_be_kept(
 
 def test_more_runs_yield_items_than_files_stay_open(both: Both) -> None:
     """A thousand open files are the end of many a process."""
-    both.keeper = Keeper(str(both.state), synced=False)
+    both.keeper = FileWriter(str(both.state), synced=False)
     before = len(os.listdir("/proc/self/fd"))
     runs = range(NUMBER, NUMBER + OPEN_MAX + 50)
     for count, offset in ((1, HEAD_BYTES), (2, HEAD_BYTES + 7)):

@@ -13,7 +13,7 @@ import pytest
 from forebay.errors import BrokenError, DeadlineError, ProtocolError
 from forebay.executor.engine.link import (
     CALL,
-    FAILED,
+    CREDIT,
     OUTPUT,
     PENDING_MAX,
     SECRET_BYTES,
@@ -79,7 +79,7 @@ def test_what_came_before_the_end_is_taken_first(ends: Sockets) -> None:
             list(other.take())
 
 
-@pytest.mark.parametrize("head", [(5, FAILED + 1), ((1 << 31), CALL)], ids=["kind", "bytes"])
+@pytest.mark.parametrize("head", [(5, CREDIT + 1), ((1 << 31), CALL)], ids=["kind", "bytes"])
 def test_what_is_no_record_is_refused(ends: Sockets, head: tuple[int, int]) -> None:
     """Before any of its bytes is kept."""
     link = Link(ends[1], "the one", 5.0)

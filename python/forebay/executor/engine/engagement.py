@@ -15,7 +15,7 @@ from typing import Any, Final
 from forebay.errors import BrokenError, ConfigError
 from forebay.executor.engine.link import (
     FAILED,
-    PING_S,
+    PING_MS,
     READY,
     SECRET_BYTES,
     Link,
@@ -31,8 +31,6 @@ HANDSHAKE_S: Final = 10.0
 
 AGAIN_S: Final = 0.2
 """Before the agent is asked again, which has ended."""
-
-PING_MS: Final = int(PING_S * 1000)
 
 
 def engage(order: Order, place: Place) -> tuple[Link, socket.socket, dict[str, Any]]:

@@ -26,6 +26,10 @@ GROUP: Final = "forebay.engines"
 stand-ins ask for nodes, and a receiver of warnings, and returns an `Engine`."""
 
 
+LANES: Final = 3
+"""With fewer threads than lanes, idle workers of one would keep another from starting."""
+
+
 @dataclass(frozen=True, slots=True)
 class Capacity:
     """What a cluster has.
@@ -135,6 +139,8 @@ class Cluster:
         capacity, settings = self._capacity, dict[str, Any]()
         if capacity.threads:
             settings["workers_max"] = min(config.max_workers, capacity.threads)
+        if 0 < capacity.threads < LANES:
+            settings["guaranteed"] = [0, 0, 0]  # an idle one leaves its thread to another lane
         if not capacity.is_here:
             settings["elsewhere"] = True
             settings["memory_limit"] = config.max_memory or capacity.memory_bytes

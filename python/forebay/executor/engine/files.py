@@ -1,8 +1,8 @@
 """Files of a worker that lies on another machine: sent as they grow, written as here.
 
 Items of generators and large results are files of the server's state directory, which a worker
-writes itself. On a node it writes them into a directory of its own; `Sender` reads them there, and
-`Keeper` writes them where they belong, before the record or the reply that names them.
+writes itself. On a node it writes them into a directory of its own; `FileSender` reads them there,
+and `FileWriter` writes them where they belong, before the record or the reply that names them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from forebay.executor.engine.link import Link
 
-__all__ = ["Keeper", "Run", "Sender"]
+__all__ = ["FileSender", "FileWriter", "Run"]
 
 Run = tuple[int, int]
 """Number of the request, and attempt."""
@@ -51,7 +51,7 @@ _RESULT: Final = struct.Struct("<IQB")
 """Attempt, offset, whether it is the last piece."""
 
 
-class Sender:
+class FileSender:
     """Sends the files of one worker.
 
     Args:
@@ -126,7 +126,7 @@ def _pieces(descriptor: int, at: int, end: int) -> Iterator[tuple[int, bytes, bo
         at += len(data)
 
 
-class Keeper:
+class FileWriter:
     """Writes the files of a worker that is elsewhere into the state directory.
 
     Args:

@@ -40,21 +40,26 @@ class NodeGroup(WorkerGroup):
         """Nodes have to have this code from now on."""
         self._order = replace(self._order, code=code)
 
+    @property
+    def can_place(self) -> bool:
+        """Whether the code is known, which nodes have to have."""
+        return bool(self._order.code)
+
     def place(self, worker: Worker) -> bool:
         """Whether a node has its worker ready. Never waits.
 
         Raises:
             RemoteError, BrokenError: there will be none; ask `start_error`.
         """
-        if not self._order.code:
-            return False  # the first import tells it presently
+        if not self.can_place:
+            return False  # the first import tells the code presently
         call = self._engaging.get(worker)
         if call is None:
             args = (self._order.told(), self._place())
             self._engaging[worker] = self.ask(worker, "engage", args)
             return False
         try:
-            pid, _ = self.answer(worker, call)
+            pid = self.answer(worker, call)
         except BlockingIOError:
             return False
         except RemoteError as error:

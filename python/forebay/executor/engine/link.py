@@ -37,8 +37,12 @@ __all__ = ["Link", "Record", "pack_message", "prove_server", "prove_worker", "un
     RESULT,
     DIED,
     FAILED,
-) = range(13)
+    CREDIT,
+) = range(14)
 """Kinds of records."""
+
+CREDIT_BYTES: Final = struct.Struct("<Q")
+"""Of the tunnel: bytes of a channel that were taken."""
 
 SECRET_BYTES: Final = 32
 
@@ -50,6 +54,11 @@ JOIN_BYTES_MAX: Final = 1 << 16
 
 PING_S: Final = 1.0
 """Each end says something so often."""
+
+PING_MS: Final = int(PING_S * 1000)
+
+RECEIVE_BYTES_MAX: Final = 4 << 20
+"""What is read at once: a peer that never stops sending holds up nothing else."""
 
 _HEAD: Final = struct.Struct("<IBQ")
 """Bytes that follow the head, kind, number."""
@@ -91,6 +100,10 @@ class Link:
         self._input = bytearray()
         self._heard = self._said = time.monotonic()
         self._is_over = False
+        self._gone_since: BrokenError | None = None
+        """Why nothing more comes, as sending has found."""
+        self.has_more = False
+        """Whether there is more to take, of which the socket says nothing."""
 
     def fileno(self) -> int:
         """Its socket; -1 once closed."""
@@ -102,7 +115,7 @@ class Link:
         return select.POLLIN | (select.POLLOUT if self._out else 0)
 
     def put(self, kind: int, number: int = 0, *parts: bytes | memoryview) -> None:
-        """Have a record sent by the next `flush`; the bytes are copied where they may change."""
+        """Have a record sent by the next `flush`; its bytes are copied."""
         size = sum(len(part) for part in parts)
         whole = b"".join((_HEAD.pack(size, kind, number), *parts))
         self._out.append(memoryview(whole))
@@ -140,14 +153,25 @@ class Link:
         Raises:
             BrokenError: the peer is gone, or takes nothing for too long.
         """
-        until = time.monotonic() + self.silence
+        if self.pending <= PENDING_MAX:
+            return
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN | select.POLLOUT)
+        taken_at = turned_at = time.monotonic()
         while self.pending > PENDING_MAX:
             before = self.pending
-            select.select((), (self._socket,), (), PING_S)
+            poll.poll(min(PING_MS, self.silence * 500))
+            now = time.monotonic()
+            if now - turned_at > self.silence:  # this process was stopped, and is the lost one
+                raise self._silent()
+            turned_at = now
+            self._gone_since = self._gone_since or self._receive()
+            if self._gone_since is not None:
+                raise self._gone_since
             self.flush()
             if self.pending < before:
-                until = time.monotonic() + self.silence
-            elif time.monotonic() > until:
+                taken_at = now
+            elif now - taken_at > self.silence:
                 raise BrokenError(
                     f"{self.peer} has taken nothing for {self.silence:g} s (node_timeout)",
                     delivered="maybe",
@@ -160,12 +184,12 @@ class Link:
             BrokenError: the peer is gone, and everything before that was taken.
             ProtocolError: it sends what is no record.
         """
-        gone = self._receive()
+        gone = self._gone_since or self._receive()
         at, end = 0, len(self._input)
         try:
             while end - at >= _HEAD.size:
                 size, kind, number = _HEAD.unpack_from(self._input, at)
-                if kind > FAILED or size > _BODY_BYTES_MAX:
+                if kind > CREDIT or size > _BODY_BYTES_MAX:
                     raise ProtocolError(
                         f"{self.peer} sent a record of kind {kind} and {size} bytes"
                     )
@@ -188,10 +212,7 @@ class Link:
         """
         now = time.monotonic()
         if now - self._heard > self.silence:
-            raise BrokenError(
-                f"{self.peer} has said nothing for {self.silence:g} s (node_timeout)",
-                delivered="maybe",
-            )
+            raise self._silent()
         if now - self._said >= PING_S and not self._out:
             self.put(PING)
             self.flush()
@@ -201,8 +222,13 @@ class Link:
         self._socket.close()
 
     def _receive(self) -> BrokenError | None:
-        """Read what is there; why nothing more comes, if so."""
+        """Read what is there, within a limit; why nothing more comes, if so."""
+        until = len(self._input) + RECEIVE_BYTES_MAX
+        self.has_more = False
         while not self._is_over:
+            if len(self._input) >= until:
+                self.has_more = True
+                return None
             try:
                 data = self._socket.recv(_READ_BYTES)
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -218,6 +244,12 @@ class Link:
             if len(data) < _READ_BYTES and not isinstance(self._socket, ssl.SSLSocket):
                 return None  # a TLS socket may hold more than it says
         return self._gone(None)
+
+    def _silent(self) -> BrokenError:
+        return BrokenError(
+            f"{self.peer} has said nothing for {self.silence:g} s (node_timeout)",
+            delivered="maybe",
+        )
 
     def _gone(self, error: OSError | None) -> BrokenError:
         why = "it has closed the link" if error is None else str(error)

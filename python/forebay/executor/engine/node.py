@@ -34,6 +34,9 @@ ROOT: Final = "/tmp"
 
 PREFIX: Final = "fb-node-"
 
+APPLICATIONS_MAX: Final = 4
+"""Templates of as many applications stay warm; those in use stay in any case."""
+
 END_S: Final = 5.0
 """For a template to end."""
 
@@ -71,7 +74,10 @@ class Node:
         """
         key = (order.kind, order.target, order.attribute, order.directory, order.code)
         with self.lock:
-            for other in [it for it in self._versions if it != key]:
+            for other in [it for it in self._versions if it[:-1] == key[:-1] and it != key]:
+                self._forget(other)  # older code of the same application
+            idle = [it for it, version in self._versions.items() if not version.users]
+            for other in idle[: max(0, len(self._versions) - APPLICATIONS_MAX)]:
                 self._forget(other)
             version = self._versions.get(key)
             if version is None:

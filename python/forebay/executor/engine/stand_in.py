@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from forebay.errors import BrokenError, Error
 from forebay.executor.engine.engagement import engage
-from forebay.executor.engine.files import Keeper
+from forebay.executor.engine.files import FileWriter
 from forebay.executor.engine.link import (
     CALL,
     CLIENT,
+    CREDIT,
+    CREDIT_BYTES,
     DIED,
+    FAILED,
     ITEMS,
     OUTPUT,
     PENDING_MAX,
-    PING_S,
+    PING_MS,
     REPLY,
     RESULT,
     SERVE,
@@ -51,34 +54,31 @@ if TYPE_CHECKING:
     from forebay._core import Connection
     from forebay.executor.engine.link import Record
 
-__all__ = ["NODE_LOST", "Placed", "StandIn", "told_death"]
+__all__ = ["NODE_LOST", "StandIn", "told_death"]
 
 NODE_LOST: Final = "node_lost"
 """The cause of a death of which its node told nothing."""
 
 CALLS_AT_ONCE: Final = 64
 
-PING_MS: Final = int(PING_S * 1000)
-
 _MARK: Final = "forebay worker ended: "
 """Before the last line of a stand-in, which its keeper keeps: a death as JSON."""
-
-Placed = tuple[int, str]
-"""The process of the worker, 0 where it is on another machine; the name of its node."""
 
 
 class StandIn(Worker):
     """A worker whose requests run on a node. Arguments as those of `Worker`."""
 
-    def engage(self, order: dict[str, Any], place: Place) -> Placed:
+    def engage(self, order: dict[str, Any], place: Place) -> int:
         """Have the cluster find a node, and its worker started; waits for as long as it takes.
+
+        Returns:
+            The process of the worker, 0 where it is on another machine.
 
         Raises:
             ConfigError: the node cannot run the application, or the cluster refuses the task.
         """
         self._link, self._agent, told = engage(Order.of(order), place)
-        is_here = told["host"] == host_identity()
-        return (told["pid"] if is_here else 0), told["node"]
+        return int(told["pid"]) if told["host"] == host_identity() else 0
 
     def _serve(
         self,
@@ -127,8 +127,13 @@ class _Relay:
         self._one_by_one = lane != "async"
         self._lane = lane
         self._options = options
-        self._files = Keeper(options.get("state"), synced=options["items"]["synced"])
-        self._tunnel = Tunnel(options["clients"], listens=False, send=self._send_client)
+        self._files = FileWriter(options.get("state"), synced=options["items"]["synced"])
+        self._tunnel = Tunnel(
+            options["clients"],
+            listens=False,
+            send=lambda number, data: link.put(CLIENT, number, data),
+            credit=lambda number, count: link.put(CREDIT, number, CREDIT_BYTES.pack(count)),
+        )
         self._decode = decoder(tuple[str, list[Any], Any]).decode
         self._held: deque[tuple[int, Any, Any]] = deque()
         """Calls that were not sent to the node: number, head and segments."""
@@ -154,7 +159,8 @@ class _Relay:
             self._take_calls()  # those that came before
             self._send_calls()
             while self._death is None:
-                self._turn(watched.wait(self._wanted(), PING_MS))
+                timeout_ms = 0 if self._link.has_more else PING_MS
+                self._turn(watched.wait(self._wanted(), timeout_ms))
                 if self._connection.over or self._connection.closed:
                     return None
         except BrokenError as error:
@@ -188,13 +194,13 @@ class _Relay:
         return wanted
 
     def _turn(self, ready: dict[int, int]) -> None:
-        if self._wake[0] in ready:
-            self._pass_signals()
         if self._side.fileno() in ready:
             self._take_side()
+        if self._wake[0] in ready:
+            self._pass_signals()  # behind the record that they announce
         if self._connection.fileno() in ready or self._connection.holds_received:
             self._take_calls()
-        if self._link.fileno() in ready:
+        if self._link.fileno() in ready or self._link.has_more:
             for record in self._link.take():
                 self._take(record)
         self._tunnel.advance(ready)
@@ -251,9 +257,6 @@ class _Relay:
         """Whether an answer waits to be sent to the dispatcher."""
         return self._connection.wants()[1]
 
-    def _send_client(self, number: int, data: bytes) -> None:
-        self._link.put(CLIENT, number, data)
-
     # From the node.
 
     def _take_last(self) -> None:
@@ -280,6 +283,10 @@ class _Relay:
             self._files.add_result(number, body)
         elif kind == CLIENT:
             self._tunnel.take(number, body)
+        elif kind == CREDIT:
+            self._tunnel.take_credit(number, *CREDIT_BYTES.unpack(body))
+        elif kind == FAILED:
+            self._death = {"cause": "unknown", "last_output": body.decode()}
         elif kind == DIED:
             self._death = json.loads(body)
 

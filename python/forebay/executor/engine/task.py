@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import select
 import shutil
@@ -15,15 +16,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay.errors import BrokenError, ClosedError, ConfigError, DeadlineError, Error
-from forebay.executor.engine.files import Sender
+from forebay.executor.engine.files import FileSender
 from forebay.executor.engine.link import (
     CALL,
     CLIENT,
+    CREDIT,
+    CREDIT_BYTES,
     DIED,
     FAILED,
     OUTPUT,
     PENDING_MAX,
-    PING_S,
+    PING_MS,
     READY,
     REPLY,
     SERVE,
@@ -56,8 +59,6 @@ CONNECT_S: Final = 10.0
 LOOK_MS: Final = 50
 """Between two looks at a worker that starts, whose keeper may have something to report."""
 
-PING_MS: Final = int(PING_S * 1000)
-
 READ_BYTES: Final = 1 << 16
 
 READS_AT_ONCE: Final = 16
@@ -70,6 +71,8 @@ RECORDS_BEFORE_REPLY: Final = 4096
 
 LAST_S: Final = 5.0
 """For the stand-in to take the last records."""
+
+_log = logging.getLogger(__name__)
 
 Context = Callable[[], ssl.SSLContext]
 """The context of connections of this cluster's workers."""
@@ -101,8 +104,11 @@ def run_worker(order: Order, tls: Context, give_place_back: Callable[[], None]) 
             _run(Node.of_process(), order, link, give_place_back)
         except BrokenError:
             pass  # the stand-in has gone, and the worker was ended
-        except (ConfigError, OSError) as error:
+        except ConfigError as error:
             _send_last(link, FAILED, str(error).encode())
+        except Exception as error:  # whatever it is, the server is to tell it
+            _log.exception("a worker of %s cannot go on", order.target)
+            _send_last(link, FAILED, f"node {socket.gethostname()}: {error!r}".encode())
     return None
 
 
@@ -110,10 +116,12 @@ def _connect(order: Order, tls: Context) -> Link:
     connected = socket.create_connection((order.host, order.port), CONNECT_S)
     try:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Until it is our turn, where another node was first.
+        patience = order.start_timeout + CONNECT_S
+        connected.settimeout(patience)
         if order.is_encrypted:
             connected = tls().wrap_socket(connected)
-        # Until it is our turn, where another node was first.
-        prove_worker(connected, bytes.fromhex(order.secret), order.start_timeout + CONNECT_S)
+        prove_worker(connected, bytes.fromhex(order.secret), patience)
     except BaseException:
         connected.close()
         raise
@@ -139,20 +147,20 @@ def _run(node: Node, order: Order, link: Link, give_place_back: Callable[[], Non
     with contextlib.ExitStack() as parts:
         group = parts.enter_context(node.group(order))
         lender = parts.enter_context(node.lender(order.pool))
+        directory = node.new_directory()
+        parts.callback(shutil.rmtree, directory, ignore_errors=True)
         with node.lock:
             worker = group.begin()
         parts.callback(_remove, node, group, worker)
         starting = _Starting(node, group, worker, link)
         starting.wait(lambda: group.advance(worker))
         _check_code(order, starting)
-        told = {"pid": worker.pid, "node": socket.gethostname(), "host": host_identity()}
-        link.put(READY, 0, json.dumps(told).encode())
-        serve = starting.wait(starting.served)
-        directory = node.new_directory()
-        parts.callback(shutil.rmtree, directory, ignore_errors=True)
         relay = parts.enter_context(
             contextlib.closing(_Relay(node, group, worker, link, directory, give_place_back))
         )
+        told = {"pid": worker.pid, "host": host_identity()}
+        link.put(READY, 0, json.dumps(told).encode())
+        serve = starting.wait(starting.served)
         relay.begin(serve, lender, starting.early)
         _send_last(link, DIED, json.dumps(relay.run()._asdict()).encode())
 
@@ -217,7 +225,13 @@ class _Starting:
             self._watched.wait(wanted, LOOK_MS)
 
     def served(self) -> dict[str, Any] | None:
-        """What the stand-in says for the worker to begin, once it does."""
+        """What the stand-in says for the worker to begin, once it does.
+
+        Raises:
+            BrokenError: the worker has ended before.
+        """
+        if self.group.ended(self.worker) is not None:
+            raise BrokenError("the worker ended before it served", delivered="no")
         return self._serve
 
     def _hear(self) -> None:
@@ -260,14 +274,18 @@ class _Relay:
         self._link = link
         self._directory = directory
         self._give_place_back: Callable[[], None] | None = give_place_back
-        self._files = Sender(os.path.join(directory, "state"), link)
+        self._files = FileSender(os.path.join(directory, "state"), link)
         self._tunnel = Tunnel(
-            os.path.join(directory, "clients"), listens=True, send=self._send_client
+            os.path.join(directory, "clients"),
+            listens=True,
+            send=lambda number, data: link.put(CLIENT, number, data),
+            credit=lambda number, count: link.put(CREDIT, number, CREDIT_BYTES.pack(count)),
         )
-        self._door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._door.bind(os.path.join(directory, "side"))
-        self._door.listen(1)
+        self._side_listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._side_listener.bind(os.path.join(directory, "side"))
+        self._side_listener.listen(1)
         self._side: socket.socket | None = None
+        self._side_is_over = False
         self._interrupts: list[bytes] = []
         """Those that the side socket has not taken."""
         self._output = -1
@@ -310,7 +328,7 @@ class _Relay:
         """
         watched = Watched()
         while True:
-            ready = watched.wait(self._wanted(), PING_MS)
+            ready = watched.wait(self._wanted(), 0 if self._link.has_more else PING_MS)
             has_ended = self._pidfd in ready
             self._turn(ready, is_last=has_ended)
             if has_ended:
@@ -319,7 +337,7 @@ class _Relay:
     def close(self) -> None:
         """Close what it has. Idempotent."""
         self._tunnel.close()
-        self._door.close()
+        self._side_listener.close()
         if self._side is not None:
             self._side.close()
         if self._connection is not None:
@@ -337,10 +355,11 @@ class _Relay:
             reads = False
         else:
             wanted |= self._tunnel.events()
-            side = self._door if self._side is None else self._side
-            for descriptor in (side.fileno(), self._output):
-                if descriptor >= 0:
-                    wanted[descriptor] = select.POLLIN
+            side = self._side_listener if self._side is None else self._side
+            if not self._side_is_over:
+                wanted[side.fileno()] = select.POLLIN
+            if self._output >= 0:
+                wanted[self._output] = select.POLLIN
         if reads or writes:
             wanted[self._connection.fileno()] = (select.POLLIN if reads else 0) | (
                 select.POLLOUT if writes else 0
@@ -351,9 +370,9 @@ class _Relay:
         assert self._connection is not None
         # First: if this process was stopped for too long, what waits in the link is stale.
         self._link.keep_alive()
-        if self._side is None and (self._door.fileno() in ready or is_last):
+        if self._side is None and (self._side_listener.fileno() in ready or is_last):
             self._accept_side()
-        if self._link.fileno() in ready:
+        if self._link.fileno() in ready or self._link.has_more:
             # All or none: of a server that has gone since, no call begins.
             for record in list(self._link.take()):
                 self._take(*record)
@@ -384,6 +403,8 @@ class _Relay:
                 signal.pidfd_send_signal(self._pidfd, number)
         elif kind == CLIENT:
             self._tunnel.take(number, body)
+        elif kind == CREDIT:
+            self._tunnel.take_credit(number, *CREDIT_BYTES.unpack(body))
 
     def _pass_interrupts(self) -> None:
         """Give the worker what its side socket takes of them, once it is there."""
@@ -422,7 +443,8 @@ class _Relay:
                 record = side.recv(READ_BYTES)
             except OSError:
                 break
-            if not record:
+            if not record:  # the worker has closed it
+                self._side_is_over = True
                 break
             if record[0] == WAITS and self._give_place_back is not None:
                 self._give_place_back()
@@ -443,9 +465,9 @@ class _Relay:
             self._link.put(OUTPUT, 0, data)
 
     def _accept_side(self) -> None:
-        self._door.setblocking(False)
+        self._side_listener.setblocking(False)
         try:
-            side, _ = self._door.accept()
+            side, _ = self._side_listener.accept()
         except BlockingIOError:
             return
         side.settimeout(CONNECT_S)
@@ -455,9 +477,6 @@ class _Relay:
             os.set_blocking(self._output, False)
         side.setblocking(False)
         self._side = side
-
-    def _send_client(self, number: int, data: bytes) -> None:
-        self._link.put(CLIENT, number, data)
 
     def _death(self) -> Death:
         """How the worker ended, once its keeper has said so."""

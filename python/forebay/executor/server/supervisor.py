@@ -530,8 +530,17 @@ class Supervisor:
     def _replace(self, group: WorkerGroup) -> None:
         """Start workers in this group from now on; those of the one before run to their end."""
         if self._group is not None:
+            self._give_up_unplaced(self._group)
             self._old.append(self._group)
         self._group = group
+
+    def _give_up_unplaced(self, group: WorkerGroup) -> None:
+        """Let go of workers that start in a group which never learnt its code: none has a place."""
+        if group.can_place:
+            return
+        for slot in [it for it in self._slots.starting.values() if it.group is group]:
+            self._forget(slot)
+            self._dispatcher.worker_failed(slot.number, "it was not needed any more")
 
     def _retire_next(self) -> None:
         group, self._next = self._next, None

@@ -244,6 +244,11 @@ class WorkerGroup:
         """Whether a worker that is ready has a place to run, as all have here. Never waits."""
         return True
 
+    @property
+    def can_place(self) -> bool:
+        """Whether a worker that starts may find a place."""
+        return True
+
     def know_code(self, code: str) -> None:
         """The hash of the code that its first worker has told: there is no other here."""
 
