@@ -198,6 +198,46 @@ def test_a_lost_node_is_told_as_the_cause(cluster: Cluster, tmp_path: Path) -> N
         assert node.directory() not in (None, directory)
 
 
+def test_what_waits_for_a_stopped_node_never_begins_there(cluster: Cluster, tmp_path: Path) -> None:
+    """It is lost after `node_timeout`; when it goes on, it ends its worker, and no more."""
+    (node,) = cluster.nodes
+    path = tmp_path / "never"
+    with (
+        served(tmp_path, cluster, node_timeout=2.0, short_workers=0, max_workers=1) as serving,
+        serving.caller() as caller,
+    ):
+        worker = caller.run("where")[1]
+        assert node.worker is not None
+        os.kill(node.worker, signal.SIGSTOP)
+        stopped = time.monotonic()
+        told = refused(caller, caller.submit("stay", path=str(path)))
+        assert told["cause"] == "node_lost"
+        assert time.monotonic() - stopped < 2.0 + 2.0
+        os.kill(node.worker, signal.SIGCONT)
+        wait_gone(worker)
+        assert not path.exists()
+        assert caller.run("where")[0] == "alone", "it is a node like any other again"
+
+
+def test_a_worker_that_has_no_place_yet_gets_one_of_the_next_scheduler(tmp_path: Path) -> None:
+    """Its order is given again; it has not failed with the scheduler."""
+    cluster = Cluster(tmp_path)
+    cluster.scheduler.start()
+    node = cluster.add("late")
+    try:
+        with served(tmp_path, cluster) as serving, serving.caller() as caller:
+            until(lambda: ports(serving, "0A") and cluster.tasks(), 40)
+            id_ = caller.submit("add", a=1)
+            cluster.scheduler.kill()
+            cluster.scheduler.start()
+            until(cluster.tasks, 40)
+            assert "runs no worker" not in str(caller.ask("why", id_))
+            node.start()
+            assert caller.wait(id_) == 2
+    finally:
+        cluster.end()
+
+
 def test_workers_of_a_killed_server_end(standing: Cluster, tmp_path: Path) -> None:
     """Within seconds: they would hold memory and places for nobody."""
     serving = served(tmp_path, standing)
