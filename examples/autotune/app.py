@@ -1,0 +1,231 @@
+"""The application: actors, a learner and judges are requests of one server, compilers its services.
+
+`forebay serve examples/autotune/app.py`, then `forebay run learn --seed 1`.
+
+Requests share nothing but arguments, results and the address of the tensor server, so that each
+may run on another node: actors return their trials, and the learner alone writes the replay file.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+
+import numpy as np
+
+import forebay
+from examples.gcc_tuning.compiler import Compiler
+from examples.gcc_tuning.flags import options_of
+from examples.gcc_tuning.found import Found
+from examples.gcc_tuning.search import Search
+
+from .model import BATCH, Learner, Settings, Weights, record_type
+from .policy import WAYS, LearnedSearch, RandomSearch, Way
+from .programs import HELD_OUT, TRAINING, source, training, write
+
+__all__ = ["Learned", "app", "explore", "judge", "learn"]
+
+CORES = os.cpu_count() or 1
+EXPLORE = 0.5
+"""Share of random sets among an actor's trials."""
+
+
+class Workshop(Compiler):
+    """A warm compiler that has the sources of all programs, wherever it runs."""
+
+    def __init__(self) -> None:
+        self._sources = tempfile.TemporaryDirectory(prefix="autotune-")
+        write([*TRAINING, *HELD_OUT], Path(self._sources.name))
+        super().__init__(self._sources.name)
+
+
+WEIGHTS = forebay.TensorServer.spec()
+
+app = forebay.App("autotune")
+app.service(Workshop, min_idle=1, max_size=CORES)
+app.service(WEIGHTS, name="weights", min_idle=1, max_size=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where actors find the weights.
+
+    Attributes:
+        url: of the tensor server.
+        name: of the learner's tensor.
+    """
+
+    url: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What came of a seed.
+
+    Attributes:
+        seed: of all draws.
+        trials: recorded in training.
+        found: what each way found for the programs that were left out of training.
+    """
+
+    seed: int
+    trials: int
+    found: dict[Way, list[Found]]
+
+
+@app.request(memory="60MB", retries=1, concurrency=CORES)
+def explore(
+    ctx: forebay.Context, program: str, address: Address, trials: int = 16, seed: int = 1
+) -> bytes:
+    """Try flags on a program to train on, by the weights that are there now and at random.
+
+    Args:
+        ctx: of the run.
+        program: which one.
+        address: of the weights.
+        trials: compilations; each checks and measures the program too.
+        seed: of all draws.
+
+    Returns:
+        The trials as records of `record_type`.
+    """
+    search = LearnedSearch(
+        options_of(),
+        _pull(ctx, address),
+        source(program),
+        budget=trials,
+        seed=f"{seed} {program}",
+        explore=EXPLORE,
+    )
+    _run(ctx, program, search)
+    records = np.zeros(len(search.values), record_type(len(Settings(options_of()))))
+    for record, (on, value) in zip(records, search.values, strict=True):
+        record["features"], record["on"], record["value"] = search.features, np.packbits(on), value
+    return records.tobytes()
+
+
+@app.request(memory="60MB", retries=1, concurrency=CORES)
+def judge(
+    ctx: forebay.Context, way: Way, program: str, address: Address, trials: int = 30, seed: int = 1
+) -> Found:
+    """Search flags for a program that was left out of training; nothing is learned from it.
+
+    Args:
+        ctx: of the run.
+        way: how to search.
+        program: which one.
+        address: of the weights.
+        trials: compilations, that of -Os included.
+        seed: of all draws.
+    """
+    options, name = options_of(), f"{seed} {program}"
+    search: Search
+    if way == "learned":
+        weights = _pull(ctx, address)
+        search = LearnedSearch(options, weights, source(program), budget=trials, seed=name)
+    else:
+        search = {"demo": Search, "random": RandomSearch}[way](options, budget=trials, seed=name)
+    _run(ctx, program, search)
+    return search.found(program)
+
+
+# Without retries: its weights live as long as its lease of the tensor server.
+@app.request(memory="200MB", concurrency=2)
+def learn(
+    ctx: forebay.Context,
+    seed: int = 1,
+    held_out: Sequence[str] = HELD_OUT,
+    rounds: int = 6,
+    episodes: int = 16,
+    explored: int = 14,
+    trials: int = 30,
+    steps: int = 300,
+    folder: str = ".",
+) -> Learned:
+    """Learn flags on generated programs, then compare three ways on programs held out.
+
+    Args:
+        ctx: of the run.
+        seed: of all draws.
+        held_out: programs to judge by.
+        rounds: of episodes, each by the weights that were learned in the one before.
+        episodes: of a round, each on a program of its own.
+        explored: compilations of an episode.
+        trials: compilations for each program and way when judging.
+        steps: batches to learn from after each round.
+        folder: where the replay file is written.
+    """
+    made = ctx.progress(total=rounds * episodes + len(WAYS) * len(held_out), unit="requests")
+    kind = record_type(len(Settings(options_of())))
+    path = Path(folder) / f"{ctx.id}.fbr"
+    with (
+        _published(ctx) as (client, address),
+        forebay.RecordFile(path, kind, mode="a", arena=ctx.arena) as replay,
+    ):
+        learner = Learner(len(Settings(options_of())))
+        rng = np.random.default_rng(seed)
+        programs = training(rounds * episodes, seed)
+        for number in range(rounds):
+            chosen = programs[number * episodes : (number + 1) * episodes]
+            same = (repeat(address), repeat(explored), repeat(seed))
+            for episode in ctx.map(explore, chosen, *same):
+                replay.append(np.frombuffer(episode, kind))
+                made.advance()
+            error = _learn(learner, replay, steps, rng)
+            weights = learner.weights(replay.sample(BATCH, rng=rng))
+            client.push(address.name, slice(None), weights.table)
+            made.message = f"round {number + 1}, {len(replay)} trials, error {error:.4f}"
+        recorded = len(replay)
+        found: dict[Way, list[Found]] = {way: [] for way in WAYS}
+        asked = [(way, program) for program in held_out for way in WAYS]
+        same = (repeat(address), repeat(trials), repeat(seed))
+        judged = ctx.map(judge, *zip(*asked, strict=True), *same)
+        for (way, program), one in zip(asked, judged, strict=True):
+            found[way].append(one)
+            made.message = f"{WAYS[way]} on {program}"
+            made.advance()
+    return Learned(seed, recorded, found)
+
+
+def _run(ctx: forebay.Context, program: str, search: Search) -> None:
+    """Use up the budget of a search on a leased compiler."""
+    with ctx.acquire(Workshop) as compiler:
+        trials = ctx.progress(range(search.budget), unit="trials")
+        for number in trials:
+            search.tell(compiler.compile(program, search.ask(), opcodes=number == 0))
+            trials.message = search.describe()
+
+
+def _learn(
+    learner: Learner, replay: forebay.RecordFile, steps: int, rng: np.random.Generator
+) -> float:
+    """Learn from so many batches; returns the error of the last ones, in logarithms of size."""
+    learner.rescale(replay.sample(BATCH, rng=rng))
+    errors = [learner.step(replay.sample(BATCH, rng=rng)) for _ in range(steps)]
+    return float(np.sqrt(np.mean(errors[-20:])))
+
+
+@contextmanager
+def _published(ctx: forebay.Context) -> Iterator[tuple[forebay.TensorClient, Address]]:
+    """A tensor of this learner in the server's tensor server; gone afterwards."""
+    untaught = Learner(len(Settings(options_of()))).untaught()
+    with ctx.acquire(WEIGHTS) as server:
+        address = Address(server.describe()["url"], f"weights of {ctx.id}")
+        server.publish(address.name, untaught.table)
+        try:
+            with forebay.TensorClient(address.url, arena=ctx.arena) as client:
+                yield client, address
+        finally:
+            server.drop(address.name)
+
+
+def _pull(ctx: forebay.Context, address: Address) -> Weights:
+    """The learner's weights, all of one version, in memory of this worker's arena."""
+    with forebay.TensorClient(address.url, arena=ctx.arena) as client:
+        return Weights(client.pull(address.name))
