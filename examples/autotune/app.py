@@ -31,6 +31,9 @@ from .programs import HELD_OUT, TRAINING, source, training, write
 __all__ = ["Learned", "app", "explore", "judge", "learn"]
 
 CORES = os.cpu_count() or 1
+LEASE_S = 600.0
+"""Seconds for a compiler to be free; actors of another seed may have them all."""
+
 EXPLORE = 0.5
 """Share of random sets among an actor's trials."""
 
@@ -48,7 +51,7 @@ WEIGHTS = forebay.TensorServer.spec()
 
 app = forebay.App("autotune")
 app.service(Workshop, min_idle=1, max_size=CORES)
-app.service(WEIGHTS, name="weights", min_idle=1, max_size=1)
+app.service(WEIGHTS, name="weights", min_idle=0, max_size=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +198,7 @@ def learn(
 
 def _run(ctx: forebay.Context, program: str, search: Search) -> None:
     """Use up the budget of a search on a leased compiler."""
-    with ctx.acquire(Workshop) as compiler:
+    with ctx.acquire(Workshop, timeout=LEASE_S) as compiler:
         trials = ctx.progress(range(search.budget), unit="trials")
         for number in trials:
             search.tell(compiler.compile(program, search.ask(), opcodes=number == 0))

@@ -32,13 +32,19 @@ WAYS: dict[Way, str] = {
 CHANGES = 12
 """Of a random set, as in the first phase of the demo's search."""
 
-STEPS = (1, 3, 6, 12, 1000)
-"""Changes of one trial, of which one is drawn: those that promise most."""
+EXPLORED_CHANGES = 24
+"""Of a random set to learn from: twice as many tell twice as much, and few more sets fail."""
+
+FIRST_CHANGES = 24
+"""Of the first set that is tried, by the model alone."""
+
+STEPS = (1, 2, 4, 8, 16)
+"""Changes of each later trial, of which one is drawn: those that promise most."""
 
 NOISE = 0.01
 """Deviation of a trial's value from the sum of its settings' effects."""
 
-GAIN_MIN = 5e-4
+GAIN_MIN = 1e-3
 """A change that promises less is left out, so that sets stay short."""
 
 
@@ -107,9 +113,9 @@ class LearnedSearch(Search):
 
     def _proposed(self) -> Setting:
         if self._random.random() < self._explore:
-            return self._changed({}, CHANGES)
+            return self._changed({}, EXPLORED_CHANGES)
         if not self.values:
-            return self._climbed(self._mean, STEPS[-1]) or self._changed({}, CHANGES)
+            return self._climbed(self._mean, FIRST_CHANGES) or self._changed({}, CHANGES)
         proposed = self._climbed(self._drawn(), self._random.choice(STEPS))
         return proposed if proposed != self._best else self._changed(self._best, CHANGES)
 
@@ -119,8 +125,9 @@ class LearnedSearch(Search):
         values = np.array([value for _, value in self.values], np.float32)
         variance = self._weights.spread**2
         drawn = self._mean + self._weights.spread * self._rng.standard_normal(on.shape[1])
-        errors = values - on @ drawn - NOISE * self._rng.standard_normal(len(values))
-        covariance = (on * variance) @ on.T + NOISE**2 * np.eye(len(values))
+        noise = np.where(values < FAILED, NOISE, FAILED)  # which setting broke it is not known
+        errors = values - on @ drawn - noise * self._rng.standard_normal(len(values))
+        covariance = (on * variance) @ on.T + np.diag(noise**2)
         return drawn + variance * (on.T @ np.linalg.solve(covariance, errors))
 
     def _climbed(self, effects: Floats, changes: int) -> Setting:

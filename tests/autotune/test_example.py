@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -26,8 +25,8 @@ pytestmark = [pytest.mark.needs("gcc"), pytest.mark.timeout(150)]
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """What `served` sets ends with the test."""
-    for name in ("FOREBAY_STATE_DIR", "XDG_RUNTIME_DIR"):
-        monkeypatch.setenv(name, os.environ.get(name, ""))
+    for name in ("FOREBAY_STATE_DIR", "XDG_RUNTIME_DIR", "FOREBAY_POOL_MAX_SIZE"):
+        monkeypatch.setenv(name, "set by the example")
 
 
 def test_a_seed_learns_by_children_and_finds_the_same_again() -> None:

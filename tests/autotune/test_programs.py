@@ -63,4 +63,4 @@ def test_features_tell_programs_apart_and_do_not_see_comments(tmp_path: Path) ->
         commented = f"/* for while if */\n// double\n{programs.source(name)}"
         assert np.array_equal(features(commented, built), known[name])
     toolchain.clean()
-    assert known["matrix"][FEATURES.index("floats")] > known["lz"][FEATURES.index("floats")]
+    assert not np.isclose(known["lz"], known["matrix"]).all()
