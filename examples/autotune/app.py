@@ -84,7 +84,7 @@ class Learned:
 
 @app.request(memory="60MB", retries=1, concurrency=CORES)
 def explore(
-    ctx: forebay.Context, program: str, address: Address, trials: int = 16, seed: int = 1
+    ctx: forebay.Context, program: str, address: Address, trials: int = 12, seed: int = 1
 ) -> bytes:
     """Try flags on a program to train on, by the weights that are there now and at random.
 
@@ -115,7 +115,7 @@ def explore(
 
 @app.request(memory="60MB", retries=1, concurrency=CORES)
 def judge(
-    ctx: forebay.Context, way: Way, program: str, address: Address, trials: int = 30, seed: int = 1
+    ctx: forebay.Context, way: Way, program: str, address: Address, trials: int = 24, seed: int = 1
 ) -> Found:
     """Search flags for a program that was left out of training; nothing is learned from it.
 
@@ -144,10 +144,10 @@ def learn(
     ctx: forebay.Context,
     seed: int = 1,
     held_out: Sequence[str] = HELD_OUT,
-    rounds: int = 6,
-    episodes: int = 16,
-    explored: int = 14,
-    trials: int = 30,
+    rounds: int = 5,
+    episodes: int = 12,
+    explored: int = 12,
+    trials: int = 24,
     steps: int = 300,
     folder: str = ".",
 ) -> Learned:

@@ -1,10 +1,11 @@
 """The model: what each setting of an option adds to the size of a program, given its features.
 
 A trial's value is the logarithm of its size over that at -Os, so values of settings add up. The
-effect of a setting is a base and a change with each feature; both are learned by gradient descent
-with momentum on batches of trials, as ridge regression, where a change costs more than a base
-because the columns of the features are scaled down.
-Adam fitted the same trials ten times as closely, and predicted those of other programs worse.
+effect of a setting is a base and a change with each feature. Most settings do nothing, so both are
+learned as a lasso (Tibshirani, 1996), by proximal gradient steps on batches of trials; a change
+costs more than a base, because the columns of the features are scaled down. On the trials of
+generated programs left out, it explained half of the variance, ridge regression a third, and Adam
+without a penalty a tenth.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ FAILED = 0.1
 """Value of a trial whose program was refused, crashed or wrong; also the greatest that counts."""
 
 BATCH = 256
-FEATURE_SCALE = 0.2
+FEATURE_SCALE = 0.5
 MOMENTUM = 0.9
-PENALTY = 0.01
-RATE = 0.03
-SPREAD_MIN = 1e-3
+PENALTY = 2e-4
+RATE = 0.1
+SPREAD_MIN = 3e-3
 
 
 class Settings:
@@ -96,7 +97,7 @@ class Learner:
     def __init__(self, settings: int):
         self._settings = settings
         self._weights = np.zeros((settings, 1 + len(FEATURES)), np.float32)
-        self._velocity = np.zeros_like(self._weights)
+        self._gradient = np.zeros_like(self._weights)
         self._scale = np.array([np.zeros(len(FEATURES)), np.ones(len(FEATURES))], np.float32)
 
     def untaught(self) -> Weights:
@@ -114,9 +115,9 @@ class Learner:
         on = np.unpackbits(records["on"], axis=1, count=self._settings).astype(np.float32)
         errors = np.einsum("bs,bs->b", on, given @ self._weights.T) - records["value"]
         gradient = (on * errors[:, None]).T @ given / len(records)
-        self._velocity *= MOMENTUM
-        self._velocity -= RATE * (gradient + PENALTY * self._weights)
-        self._weights += self._velocity
+        self._gradient += (1 - MOMENTUM) * (gradient - self._gradient)
+        moved = self._weights - RATE * self._gradient
+        self._weights = np.sign(moved) * np.maximum(np.abs(moved) - RATE * PENALTY, 0)
         return float(np.mean(errors**2))
 
     def weights(self, records: npt.NDArray[np.void]) -> Weights:

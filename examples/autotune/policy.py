@@ -38,13 +38,13 @@ EXPLORED_CHANGES = 24
 FIRST_CHANGES = 24
 """Of the first set that is tried, by the model alone."""
 
-STEPS = (1, 2, 4, 8, 16)
+STEPS = (2, 6, 12, 24, 48)
 """Changes of each later trial, of which one is drawn: those that promise most."""
 
-NOISE = 0.01
+NOISE = 0.005
 """Deviation of a trial's value from the sum of its settings' effects."""
 
-GAIN_MIN = 1e-3
+GAIN_MIN = 5e-4
 """A change that promises less is left out, so that sets stay short."""
 
 
