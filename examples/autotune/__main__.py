@@ -53,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _study(options: argparse.Namespace) -> Study:
+    import forebay
+
     from .app import Learned, learn
     from .server import served
     from .study import Study
@@ -60,10 +62,11 @@ def _study(options: argparse.Namespace) -> Study:
     began = time.monotonic()
     with served(_serving(options)) as (client, folder):
         sizes = {name: getattr(options, name) for name in ("rounds", "episodes", "trials")}
-        requests = [
-            client.submit(learn, seed=seed, held_out=options.programs, folder=folder, **sizes)
-            for seed in options.seeds
-        ]
+        given = {"held_out": options.programs, "folder": folder, **sizes}
+        requests: list[forebay.Request[Learned]] = []
+        for seed in options.seeds:
+            two_at_once = forebay.Submit(after=requests[-2:-1])
+            requests.append(client.submit(learn, seed=seed, **given, options=two_at_once))
         learned: list[Learned] = []
         for seed, request in zip(options.seeds, requests, strict=True):
             _follow(seed, request)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -24,6 +23,7 @@ from examples.gcc_tuning.flags import options_of
 from examples.gcc_tuning.found import Found
 from examples.gcc_tuning.search import Search
 
+from .features import FEATURES
 from .model import BATCH, Learner, Settings, Weights, record_type
 from .policy import WAYS, LearnedSearch, RandomSearch, Way
 from .programs import HELD_OUT, TRAINING, source, training, write
@@ -31,6 +31,9 @@ from .programs import HELD_OUT, TRAINING, source, training, write
 __all__ = ["Learned", "app", "explore", "judge", "learn"]
 
 CORES = os.cpu_count() or 1
+WEIGHTS = "weights"
+"""Name of the tensor that a learner publishes."""
+
 LEASE_S = 600.0
 """Seconds for a compiler to be free; actors of another seed may have them all."""
 
@@ -47,24 +50,8 @@ class Workshop(Compiler):
         super().__init__(self._sources.name)
 
 
-WEIGHTS = forebay.TensorServer.spec()
-
 app = forebay.App("autotune")
 app.service(Workshop, min_idle=1, max_size=CORES)
-app.service(WEIGHTS, name="weights", min_idle=0, max_size=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where actors find the weights.
-
-    Attributes:
-        url: of the tensor server.
-        name: of the learner's tensor.
-    """
-
-    url: str
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +71,14 @@ class Learned:
 
 @app.request(memory="60MB", retries=1, concurrency=CORES)
 def explore(
-    ctx: forebay.Context, program: str, address: Address, trials: int = 12, seed: int = 1
+    ctx: forebay.Context, program: str, weights: str, trials: int = 12, seed: int = 1
 ) -> bytes:
     """Try flags on a program to train on, by the weights that are there now and at random.
 
     Args:
         ctx: of the run.
         program: which one.
-        address: of the weights.
+        weights: the URL of the learner's tensor server.
         trials: compilations; each checks and measures the program too.
         seed: of all draws.
 
@@ -100,7 +87,7 @@ def explore(
     """
     search = LearnedSearch(
         options_of(),
-        _pull(ctx, address),
+        _pull(ctx, weights),
         source(program),
         budget=trials,
         seed=f"{seed} {program}",
@@ -108,14 +95,15 @@ def explore(
     )
     _run(ctx, program, search)
     records = np.zeros(len(search.values), record_type(len(Settings(options_of()))))
+    known = np.zeros(len(FEATURES)) if search.features is None else search.features
     for record, (on, value) in zip(records, search.values, strict=True):
-        record["features"], record["on"], record["value"] = search.features, np.packbits(on), value
+        record["features"], record["on"], record["value"] = known, np.packbits(on), value
     return records.tobytes()
 
 
 @app.request(memory="60MB", retries=1, concurrency=CORES)
 def judge(
-    ctx: forebay.Context, way: Way, program: str, address: Address, trials: int = 24, seed: int = 1
+    ctx: forebay.Context, way: Way, program: str, weights: str, trials: int = 24, seed: int = 1
 ) -> Found:
     """Search flags for a program that was left out of training; nothing is learned from it.
 
@@ -123,23 +111,23 @@ def judge(
         ctx: of the run.
         way: how to search.
         program: which one.
-        address: of the weights.
+        weights: the URL of the learner's tensor server.
         trials: compilations, that of -Os included.
         seed: of all draws.
     """
     options, name = options_of(), f"{seed} {program}"
     search: Search
     if way == "learned":
-        weights = _pull(ctx, address)
-        search = LearnedSearch(options, weights, source(program), budget=trials, seed=name)
+        pulled = _pull(ctx, weights)
+        search = LearnedSearch(options, pulled, source(program), budget=trials, seed=name)
     else:
         search = {"demo": Search, "random": RandomSearch}[way](options, budget=trials, seed=name)
     _run(ctx, program, search)
     return search.found(program)
 
 
-# Without retries: its weights live as long as its lease of the tensor server.
-@app.request(memory="200MB", concurrency=2)
+# Without retries: the weights, and the address that its children were given, end with its worker.
+@app.request(memory="200MB")
 def learn(
     ctx: forebay.Context,
     seed: int = 1,
@@ -167,27 +155,27 @@ def learn(
     made = ctx.progress(total=rounds * episodes + len(WAYS) * len(held_out), unit="requests")
     kind = record_type(len(Settings(options_of())))
     path = Path(folder) / f"{ctx.id}.fbr"
+    learner = Learner(len(Settings(options_of())))
     with (
-        _published(ctx) as (client, address),
+        forebay.TensorServer({WEIGHTS: learner.untaught().table}, arena=ctx.arena) as server,
         forebay.RecordFile(path, kind, mode="a", arena=ctx.arena) as replay,
     ):
-        learner = Learner(len(Settings(options_of())))
         rng = np.random.default_rng(seed)
         programs = training(rounds * episodes, seed)
         for number in range(rounds):
             chosen = programs[number * episodes : (number + 1) * episodes]
-            same = (repeat(address), repeat(explored), repeat(seed))
+            same = (repeat(server.url), repeat(explored), repeat(seed))
             for episode in ctx.map(explore, chosen, *same):
                 replay.append(np.frombuffer(episode, kind))
                 made.advance()
             error = _learn(learner, replay, steps, rng)
-            weights = learner.weights(replay.sample(BATCH, rng=rng))
-            client.push(address.name, slice(None), weights.table)
+            learned = learner.weights(replay.sample(BATCH, rng=rng))
+            server.write(WEIGHTS, slice(None), learned.table)
             made.message = f"round {number + 1}, {len(replay)} trials, error {error:.4f}"
         recorded = len(replay)
         found: dict[Way, list[Found]] = {way: [] for way in WAYS}
         asked = [(way, program) for program in held_out for way in WAYS]
-        same = (repeat(address), repeat(trials), repeat(seed))
+        same = (repeat(server.url), repeat(trials), repeat(seed))
         judged = ctx.map(judge, *zip(*asked, strict=True), *same)
         for (way, program), one in zip(asked, judged, strict=True):
             found[way].append(one)
@@ -214,21 +202,7 @@ def _learn(
     return float(np.sqrt(np.mean(errors[-20:])))
 
 
-@contextmanager
-def _published(ctx: forebay.Context) -> Iterator[tuple[forebay.TensorClient, Address]]:
-    """A tensor of this learner in the server's tensor server; gone afterwards."""
-    untaught = Learner(len(Settings(options_of()))).untaught()
-    with ctx.acquire(WEIGHTS) as server:
-        address = Address(server.describe()["url"], f"weights of {ctx.id}")
-        server.publish(address.name, untaught.table)
-        try:
-            with forebay.TensorClient(address.url, arena=ctx.arena) as client:
-                yield client, address
-        finally:
-            server.drop(address.name)
-
-
-def _pull(ctx: forebay.Context, address: Address) -> Weights:
+def _pull(ctx: forebay.Context, url: str) -> Weights:
     """The learner's weights, all of one version, in memory of this worker's arena."""
-    with forebay.TensorClient(address.url, arena=ctx.arena) as client:
-        return Weights(client.pull(address.name))
+    with forebay.TensorClient(url, arena=ctx.arena) as client:
+        return Weights(client.pull(WEIGHTS))

@@ -73,7 +73,8 @@ class Weights:
 
     def effects(self, features: Floats) -> Floats:
         """The value that each setting is expected to add in a program."""
-        return self.table[:-2, :-1] @ inputs(features[None], self.table[-2:, 1:-1])[0]
+        added: Floats = self.table[:-2, :-1] @ inputs(features[None], self.table[-2:, 1:-1])[0]
+        return added
 
     @property
     def spread(self) -> Floats:

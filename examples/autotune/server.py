@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import forebay
 
-from .app import CORES, app
+from .app import app
 
 __all__ = ["served"]
 
@@ -38,7 +38,6 @@ def served(options: Sequence[str]) -> Iterator[tuple[forebay.Client, str]]:
     ):
         os.environ["FOREBAY_STATE_DIR"] = f"{folder}/state"
         os.environ["XDG_RUNTIME_DIR"] = sockets  # the path of a socket is short
-        os.environ["FOREBAY_POOL_MAX_SIZE"] = str(CORES + 1)  # the tensor server, beside compilers
         command = [sys.executable, "-m", "forebay.cli", "serve", target, *options]
         with subprocess.Popen(
             [*command, "--drain-grace", "0"], stdout=subprocess.PIPE, text=True

@@ -45,7 +45,8 @@ class Study:
     def verdict(self) -> str:
         """Whether the learned policy saves more than the others, and in how many seeds."""
         last = {way: self.curves(way)[:, -1] for way in WAYS}
-        beaten, others = [], []
+        beaten: list[str] = []
+        others: list[str] = []
         for way in ("demo", "random"):
             seeds = int(np.sum(last["learned"] > last[way]))
             told = f"{WAYS[way]} (in {seeds} of {len(self.learned)} seeds)"

@@ -141,7 +141,7 @@ class Search:
         return self._proposed()
 
     def _proposed(self) -> Setting:
-        """The flags of the next trial, once the size at -Os is known; other searches differ here."""
+        """The flags of the next trial, once -Os is known; other searches differ here."""
         share = len(self.history) / self.budget
         if share < _RANDOM_SHARE:
             return self._changed({}, _RANDOM_CHANGES)

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.needs("gcc"), pytest.mark.timeout(150)]
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """What `served` sets ends with the test."""
-    for name in ("FOREBAY_STATE_DIR", "XDG_RUNTIME_DIR", "FOREBAY_POOL_MAX_SIZE"):
+    for name in ("FOREBAY_STATE_DIR", "XDG_RUNTIME_DIR"):
         monkeypatch.setenv(name, "set by the example")
 
 
@@ -43,7 +43,7 @@ def test_a_seed_learns_by_children_and_finds_the_same_again() -> None:
     for one in (each for way in WAYS for each in found[way]):
         assert one.trials == 5
         assert one.best_bytes <= one.base_bytes
-    assert {"Workshop", "TensorServer"} <= services
+    assert "Workshop" in services
     assert children.count("explore") == SMALL["rounds"] * SMALL["episodes"]
     assert children.count("judge") == len(WAYS) * len(HELD_OUT)
     for way in WAYS:
