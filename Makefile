@@ -61,7 +61,7 @@ LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy a
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint soak chaos fuzz planted mutants coverage sanitize bench-setup bench node originals scenes wheel picture clean
+.PHONY: help demo demo-all autotune test lint soak chaos fuzz planted mutants coverage sanitize bench-setup bench node originals scenes wheel picture clean
 .PHONY: setup test-packages test-rust test-python test-slow test-engine test-verbs test-verbs-if-built test-libraries lint-setup $(LINTS)
 
 help:  ## list the targets
@@ -70,6 +70,15 @@ help:  ## list the targets
 demo:  ## watch warm services answer, then tune gcc with them (under three minutes once built)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
 	@$(BIN)/python -m examples.gcc_tuning
+
+# AUTOTUNE_OPTIONS='--engine dask' runs either on a cluster; --http 127.0.0.1:0 shows the dashboard.
+demo-all:  ## one program through all five systems: a policy learns gcc's flags (six minutes once built)
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
+	@$(BIN)/python -m examples.autotune --quick $(AUTOTUNE_OPTIONS)
+
+autotune:  ## the same with five seeds and eight programs, for figures and picture of the docs (MINUTES)
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
+	@$(BIN)/python -m examples.autotune --json docs/autotune.json --picture docs/pictures/autotune.png $(AUTOTUNE_OPTIONS)
 
 # What fails hides nothing of the others.
 test: test-packages  ## run every test: Rust, loom, Python, and RDMA verbs where their guest is built

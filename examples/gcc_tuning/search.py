@@ -20,7 +20,7 @@ from .flags import Option
 from .found import Found, describe
 from .results import Result
 
-__all__ = ["BASE", "Search"]
+__all__ = ["BASE", "Search", "Setting"]
 
 BASE = "-Os"
 _RANDOM_SHARE = 0.25
@@ -138,6 +138,10 @@ class Search:
             return self._again
         if self.base_bytes == 0:
             return {}
+        return self._proposed()
+
+    def _proposed(self) -> Setting:
+        """The flags of the next trial, once -Os is known; other searches differ here."""
         share = len(self.history) / self.budget
         if share < _RANDOM_SHARE:
             return self._changed({}, _RANDOM_CHANGES)

@@ -1,0 +1,86 @@
+"""The example through a real server: what it prints, leaves and shows."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from examples.autotune import __main__ as command
+from examples.autotune.app import learn
+from examples.autotune.policy import WAYS
+from examples.autotune.server import served
+
+ROOT = Path(__file__).parents[2]
+PNG = b"\x89PNG\r\n\x1a\n"
+SMALL = {"rounds": 2, "episodes": 2, "explored": 4, "trials": 5, "steps": 5}
+HELD_OUT = ["lz", "sorting"]
+
+pytestmark = [pytest.mark.needs("gcc"), pytest.mark.timeout(150)]
+
+
+@pytest.fixture(autouse=True)
+def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `served` sets ends with the test."""
+    for name in ("FOREBAY_STATE_DIR", "XDG_RUNTIME_DIR"):
+        monkeypatch.setenv(name, "set by the example")
+
+
+def test_a_seed_learns_by_children_and_finds_the_same_again() -> None:
+    """Everything is a request or a service of the one server, and the seed decides what comes."""
+    with served([]) as (client, folder):
+        first = client.submit(learn, seed=3, held_out=HELD_OUT, folder=folder, **SMALL)
+        found = first.result().found
+        services = {each["name"] for each in client.ask("services")["services"]}
+        children = [row["name"] for row in client.list(parent=first.id)]
+        again = client.run(learn, seed=3, held_out=HELD_OUT, folder=folder, **SMALL)
+    assert {way: [one.program for one in found[way]] for way in WAYS} == dict.fromkeys(
+        WAYS, HELD_OUT
+    )
+    for one in (each for way in WAYS for each in found[way]):
+        assert one.trials == 5
+        assert one.best_bytes <= one.base_bytes
+    assert "Workshop" in services
+    assert children.count("explore") == SMALL["rounds"] * SMALL["episodes"]
+    assert children.count("judge") == len(WAYS) * len(HELD_OUT)
+    for way in WAYS:
+        assert [one.improved for one in again.found[way]] == [one.improved for one in found[way]]
+    assert again.trials == first.result().trials == 2 * 2 * 3
+
+
+def test_the_command_ends_with_figures_and_a_picture(tmp_path: Path) -> None:
+    """What `make demo-all` shows, on less."""
+    picture, figures = tmp_path / "autotune.png", tmp_path / "autotune.json"
+    sizes = ["--rounds", "1", "--episodes", "2", "--trials", "4", "--programs", ",".join(HELD_OUT)]
+    places = ["--picture", str(picture), "--json", str(figures)]
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.autotune", "--quick", *sizes, *places],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "seed 1: 8 of 8 requests" in done.stdout
+    assert "The learned policy " in done.stdout
+    assert picture.read_bytes().startswith(PNG)
+    kept = json.loads(figures.read_text())
+    assert len(kept["found"]) == len(WAYS) * len(HELD_OUT)
+
+
+def test_a_server_that_cannot_start_is_told() -> None:
+    """Not a client that waits for it for ever."""
+    with pytest.raises(RuntimeError, match="ended before it could be used"), served(["--no-such"]):
+        pass
+
+
+def test_the_engine_is_that_of_the_server() -> None:
+    """The same study on many nodes needs no other program."""
+    parser = command._parser()
+    options = parser.parse_args(["--engine", "dask", "--scheduler", "tcp://a:1"])
+    assert command._serving(options) == ["--engine", "dask", "--scheduler", "tcp://a:1"]
+    assert command._serving(parser.parse_args([])) == []
