@@ -21,7 +21,11 @@ from forebay.config import (
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 PAGES: dict[str, tuple[str, Any, set[str]]] = {
-    "executor": ("guides/serving.md", ExecutorConfig(), set(KINDS["executor"])),
+    "executor": (
+        "guides/serving.md",
+        ExecutorConfig(),
+        set(KINDS["executor"]) - {"engine", "scheduler", "engine_host"},
+    ),
     "tensor": ("guides/parameter_server.md", TensorConfig(), set(KINDS["tensor"]) - {"fabric"}),
     "gateway": ("guides/http.md", GatewayConfig(), set(KINDS["gateway"])),
     "blockio": ("concepts/blockio.md", BlockioConfig(), set(KINDS["blockio"]) - {"engine"}),
