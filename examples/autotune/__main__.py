@@ -63,7 +63,7 @@ def _study(options: argparse.Namespace) -> Study:
     with served(_serving(options)) as (client, folder):
         sizes = {name: getattr(options, name) for name in ("rounds", "episodes", "trials")}
         given = {"held_out": options.programs, "folder": folder, **sizes}
-        requests: list[forebay.Request[Learned]] = []
+        requests: list[forebay.Request] = []
         for seed in options.seeds:
             two_at_once = forebay.Submit(after=requests[-2:-1])
             requests.append(client.submit(learn, seed=seed, **given, options=two_at_once))

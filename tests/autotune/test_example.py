@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from examples.autotune.server import served
 
 ROOT = Path(__file__).parents[2]
 PNG = b"\x89PNG\r\n\x1a\n"
-SMALL = {"rounds": 2, "episodes": 2, "explored": 4, "trials": 5, "steps": 5}
+SMALL: dict[str, Any] = {"rounds": 2, "episodes": 2, "explored": 4, "trials": 5, "steps": 5}
 HELD_OUT = ["lz", "sorting"]
 
 pytestmark = [pytest.mark.needs("gcc"), pytest.mark.timeout(150)]
