@@ -75,6 +75,7 @@ class Comm(core.Comm):
         self._peer_addr = peer_address
         self._extra = extra or {}
         self._is_open = False
+        self._is_closing = False
         self._sending: Waiting | None = None
         self._agreed: dict[str, Any] | None = None
         self._serializer_info: dict[str, Any] = {}
@@ -97,6 +98,8 @@ class Comm(core.Comm):
         return self._extra
 
     async def read(self, deserializers: Any = None) -> Any:
+        if self._is_closing:
+            raise CommClosedError(f"in {self}: it was closed here")
         with _ClosedOnError(self):
             parts = await (self._connection.recv() if self._is_open else self._first())
         try:
@@ -119,8 +122,7 @@ class Comm(core.Comm):
         return parts
 
     async def write(self, msg: Any, serializers: Any = None, on_error: str = "message") -> int:
-        if self._connection.closed:
-            raise CommClosedError(f"in {self}: the peer is gone, or it was closed here")
+        self._check_open()
         await self._has_sent()
         threshold = comm_utils.OFFLOAD_THRESHOLD
         options = (serializers, on_error, self._context(), self.max_shard_size)
@@ -128,10 +130,15 @@ class Comm(core.Comm):
             frames = await offload(dumps, msg, *options)
         else:
             frames = dumps(msg, *options)
+        self._check_open()  # it may have been closed meanwhile
         with _ClosedOnError(self):
             parts, sent_bytes = pack(frames)
             self._sending = self._connection.send(parts)
         return sent_bytes
+
+    def _check_open(self) -> None:
+        if self.closed():
+            raise CommClosedError(f"in {self}: the peer is gone, or it was closed here")
 
     async def _has_sent(self) -> None:
         """Wait for the message before."""
@@ -141,8 +148,12 @@ class Comm(core.Comm):
                 await sending
 
     async def close(self) -> None:
-        """Close it once all that is queued has left, or the peer takes nothing for 5 s."""
+        """Close it once all that is queued has left, or the peer takes nothing for 5 s.
+
+        It is closed from now on to whoever reads or writes: what came after could be lost unseen.
+        """
         self._finalizer.detach()
+        self._is_closing = True
         flushing = asyncio.ensure_future(self._flushed())
         try:
             left_bytes = -1
@@ -165,7 +176,7 @@ class Comm(core.Comm):
         self._connection.close()
 
     def closed(self) -> bool:
-        return self._connection.closed
+        return self._is_closing or self._connection.closed
 
     def _context(self) -> dict[str, Any]:
         """What serializers get about both ends; the handshake sets it, once."""
