@@ -54,6 +54,8 @@ WENT_WELL = (0, 1, 2, 5)
 """What pytest exits with where it came to its end: without tests, and with tests that failed."""
 
 APPENDED = "\nimport forebay.dask.tcp\n"
+THEIR_COMM = "from distributed.comm.tcp import TCP\n"
+OUR_COMM = "from forebay.dask._mixed import TCP\n"
 
 NOT_RUN = {
     "comm/tests/test_tcp.py": "it tests Dask's own backend",
@@ -67,9 +69,18 @@ NOT_RUN = {
 def put_in_place(folder: Path) -> None:
     """Have the laid out package register our comms wherever it is imported."""
     init = folder / "distributed/__init__.py"
-    text = init.read_text()
-    init.unlink()
-    init.write_text(text + APPENDED)
+    rewrite(init, init.read_text() + APPENDED)
+    # It wraps comms that workers get, in a class of its own below theirs.
+    tools = folder / "distributed/utils_test.py"
+    text = tools.read_text()
+    assert THEIR_COMM in text
+    rewrite(tools, text.replace(THEIR_COMM, OUR_COMM))
+
+
+def rewrite(link: Path, text: str) -> None:
+    """Put a file in the place of a link, and leave alone what that leads to."""
+    link.unlink()
+    link.write_text(text)
 
 
 def files_of(folder: Path) -> list[str]:
