@@ -8,6 +8,7 @@ VENV := .venv
 BENCH_VENVS := .venv-bench
 LIBRARIES_VENV := .venv-libraries
 OPENAPI_VENV := .venv-openapi
+SUITE_VENV := .venv-suite
 STAMPS := $(VENV)/stamps
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -93,9 +94,9 @@ test-verbs:  ## RDMA verbs over Soft-RoCE, and limits, in User-Mode Linux (build
 	@CARGO='$(CARGO)' PYTHON='$(BIN)/python' bash tools/verbs/test.sh always
 
 test-slow:  ## distributed's whole suite over our comms, in spawned processes too (two hours; clones it once)
-	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test $(DISTRIBUTED)/conftest.py
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test $(SUITE_VENV)/installed $(DISTRIBUTED)/conftest.py
 	FOREBAY_MIXED=all $(BIN)/python -m pytest $(LONG) tests/dask/test_mixed_clusters.py
-	$(BIN)/python -m tests.dask.suite $(DISTRIBUTED) $(SUITE_OPTIONS)
+	PYTHONPATH=python $(SUITE_VENV)/bin/python -m tests.dask.suite $(DISTRIBUTED) $(SUITE_OPTIONS)
 
 test-engine:  ## the executor's tests with their workers on a Dask cluster of two processes (a quarter of an hour)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
@@ -187,7 +188,7 @@ picture:  ## draw the pictures of README and docs from real runs (needs chromium
 	@$(BIN)/python -m tools.dashboard_pictures
 
 clean:  ## remove what was built; keeps nothing but the sources
-	rm -rf $(VENV) $(BENCH_VENVS) $(LIBRARIES_VENV) $(OPENAPI_VENV) target dist build python/forebay/*.so
+	rm -rf $(VENV) $(BENCH_VENVS) $(LIBRARIES_VENV) $(OPENAPI_VENV) $(SUITE_VENV) target dist build python/forebay/*.so
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
@@ -298,6 +299,14 @@ $(OPENAPI_VENV)/installed: pyproject.toml | $(STAMPS)/group-build
 	@$(BIN)/python -m venv $(OPENAPI_VENV)
 	@$(OPENAPI_VENV)/bin/python -m pip --disable-pip-version-check install --quiet 'pip>=25.1'
 	@$(OPENAPI_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --group openapi
+	@touch $@
+
+# An environment of their own: tests of ours say what holds without pandas.
+$(SUITE_VENV)/installed: pyproject.toml | $(BIN)/python
+	@echo "==> what distributed's suite can use in $(SUITE_VENV)"
+	@$(BIN)/python -m venv $(SUITE_VENV)
+	@$(SUITE_VENV)/bin/python -m pip --disable-pip-version-check install --quiet 'pip>=25.1'
+	@$(SUITE_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --group suite
 	@touch $@
 
 target/distributed/conftest.py:

@@ -1,6 +1,7 @@
 """Certificates with the names of distributed's own.
 
-Theirs are of X.509 version 1; rustls takes version 3.
+Theirs are of X.509 version 1; rustls takes version 3. The keys are RSA's as theirs are, since some
+tests choose a cipher for those.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
+
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 VALID = datetime.timedelta(days=1)
 SUBJECT = x509.Name(
@@ -28,15 +31,15 @@ AUTHORITY = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a test's authori
 
 def sign_like_theirs(folder: Path) -> None:
     """Write a CA, a certificate that it has signed, and one that it has not, with their keys."""
-    authority = ec.generate_private_key(ec.SECP256R1())
+    authority = _rsa()
     authority_cert = _certificate(AUTHORITY, authority, AUTHORITY, authority, ca=True)
     (folder / "tls-ca-cert.pem").write_bytes(authority_cert)
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = _rsa()
     cert = _certificate(SUBJECT, key, AUTHORITY, authority, ca=False)
     (folder / "tls-cert.pem").write_bytes(cert)
     (folder / "tls-key.pem").write_bytes(_pem(key))
     (folder / "tls-key-cert.pem").write_bytes(_pem(key) + cert)
-    alone = ec.generate_private_key(ec.SECP256R1())
+    alone = _rsa()
     unknown = _certificate(SUBJECT, alone, SUBJECT, alone, ca=False)
     (folder / "tls-self-signed-cert.pem").write_bytes(unknown)
     (folder / "tls-self-signed-key.pem").write_bytes(_pem(alone))
@@ -76,6 +79,10 @@ def sign_version_1(folder: Path) -> None:
     )
 
 
+def _rsa() -> Key:
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
 def _openssl(folder: Path, *arguments: str) -> None:
     subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
 
@@ -92,9 +99,9 @@ def files(folder: Path, name: str = "tls") -> dict[str, str]:
 
 def _certificate(
     subject: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
+    key: Key,
     issuer: x509.Name,
-    issuer_key: ec.EllipticCurvePrivateKey,
+    issuer_key: Key,
     *,
     ca: bool,
 ) -> bytes:
@@ -113,7 +120,7 @@ def _certificate(
     return signed.public_bytes(serialization.Encoding.PEM)
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def _pem(key: Key) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,

@@ -1,40 +1,61 @@
 """distributed's whole suite with our comms at tcp:// and tls://, in spawned processes too.
 
-    python -m tests.dask.suite CHECKOUT [FILE ...] [--json FILE]
+    python -m tests.dask.suite CHECKOUT [FILE ...] [--slow] [--record FILE]
 
 CHECKOUT is a source checkout of the `distributed` that is installed. Its tests are laid out beside
 links to the installed package, whose `__init__` then imports `forebay.dask.tcp`: so does every
-process that imports it. A test that fails is run again, and then over Dask's own comms: one that
-fails there too says nothing about ours. One that fails over ours alone is in `DIFFERENCES`, with
-the reason; any other is an error.
+process that imports it. A test that fails is run again alone, and then over Dask's own comms: one
+that fails there too says nothing about ours. One that fails over ours alone is in `DIFFERENCES`,
+with the reason; any other is an error.
+
+With a record, a run that was interrupted goes on where it was, within a file too.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as ET
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 from tests.dask.checkout import lay_out
+from tests.dask.record import (
+    DIFFERS,
+    ENDED,
+    FAILED,
+    OURS,
+    PASSED,
+    SLOW,
+    THEIRS,
+    VERDICTS,
+    Line,
+    Record,
+    counted,
+)
 from tests.dask.skips import DIFFERENCES
 
 ROOT = Path(__file__).resolve().parents[2]
 TEST_TIMEOUT_S = 120
-FILE_TIMEOUT_S = 3600
-IN_PLACE = "FOREBAY_IN_PLACE"
+SILENT_S = 3 * TEST_TIMEOUT_S
+"""For so long no test ends: its timeout, which is a signal, reaches none."""
+POLL_S = 2.0
+OUTPUT_MAX = 3000
+"""Characters that are recorded of the output of a run in which no test began, from the end."""
 
-APPENDED = f"""
-import os
+WENT_WELL = (0, 1, 2, 5)
+"""What pytest exits with where it came to its end: without tests, and with tests that failed."""
 
-if os.environ.get("{IN_PLACE}"):
-    import forebay.dask.tcp
-"""
+APPENDED = "\nimport forebay.dask.tcp\n"
+THEIR_COMM = "from distributed.comm.tcp import TCP\n"
+OUR_COMM = "from forebay.dask._mixed import TCP\n"
 
 NOT_RUN = {
     "comm/tests/test_tcp.py": "it tests Dask's own backend",
@@ -48,9 +69,18 @@ NOT_RUN = {
 def put_in_place(folder: Path) -> None:
     """Have the laid out package register our comms wherever it is imported."""
     init = folder / "distributed/__init__.py"
-    text = init.read_text()
-    init.unlink()
-    init.write_text(text + APPENDED)
+    rewrite(init, init.read_text() + APPENDED)
+    # It wraps comms that workers get, in a class of its own below theirs.
+    tools = folder / "distributed/utils_test.py"
+    text = tools.read_text()
+    assert THEIR_COMM in text
+    rewrite(tools, text.replace(THEIR_COMM, OUR_COMM))
+
+
+def rewrite(link: Path, text: str) -> None:
+    """Put a file in the place of a link, and leave alone what that leads to."""
+    link.unlink()
+    link.write_text(text)
 
 
 def files_of(folder: Path) -> list[str]:
@@ -60,56 +90,112 @@ def files_of(folder: Path) -> list[str]:
     return [name for name in found if name not in NOT_RUN]
 
 
-def run(folder: Path, tests: Iterable[str], *, ours: bool) -> dict[str, str]:
-    """Run tests of one file in a process; each one's outcome: passed, failed or skipped."""
-    report = folder / "report.xml"
-    report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider"]
-    command += ["-o", "addopts=", "-o", "timeout_method=signal", f"--timeout={TEST_TIMEOUT_S}"]
-    command += ["-W", "ignore:get_ipv6 is deprecated:FutureWarning", f"--junitxml={report}"]
-    environment = {**os.environ, IN_PLACE: "1" if ours else ""}
-    path = (str(folder), *sys.path, str(ROOT))
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
-    # A file that never ends is a failure of all its tests, which the report then lacks.
-    try:
-        subprocess.run(
-            [*command, *tests],
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=FILE_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return {}
-    return outcomes(report) if report.exists() else {}
+class Suite:
+    """Two trees of one checkout, over our comms and over theirs, and the record of their runs.
+
+    Args:
+        scratch: an empty folder.
+        checkout: sources of the installed `distributed`.
+        record: continued.
+        slow: whether tests that are marked as slow are run.
+    """
+
+    def __init__(self, scratch: Path, checkout: Path, record: Record, *, slow: bool) -> None:
+        self._scratch = scratch
+        self._record = record
+        self._slow = slow
+        self.trees: dict[str, Path] = {}
+        for comms in (OURS, THEIRS):
+            folder = scratch / comms
+            folder.mkdir()
+            self.trees[comms] = lay_out(folder, checkout, signed=comms == OURS)
+        put_in_place(self.trees[OURS])
+
+    def run(self, file: str) -> None:
+        """Run what the record lacks of a file, and judge what failed."""
+        name = f"distributed/{file}"
+        if self._record.has_ended(name, slow=self._slow):
+            return
+        began = time.monotonic()
+        self._record.close_started("its run was interrupted")
+        while self._ended_early(name):
+            pass
+        for test, said in self._record.verdicts().items():
+            if said == FAILED and test.partition("::")[0] == name:
+                self._judge(test)
+        seconds = round(time.monotonic() - began, 1)
+        self._record.add(Line(name, OURS, ENDED, seconds, SLOW if self._slow else ""))
+
+    def _ended_early(self, name: str) -> bool:
+        """Run a file's tests over ours; whether a test ended the process, and others are left."""
+        code = self._pytest(name, OURS, self._record.done(slow=self._slow))
+        if code in WENT_WELL:
+            return False
+        if self._record.close_started(f"the process ended with {code}"):
+            return True
+        self._record.add(Line(name, OURS, FAILED, reason=self._output()))
+        return False
+
+    def _judge(self, test: str) -> None:
+        """Run a test that failed alone, over ours, and over theirs if it fails again."""
+        self._alone(test, OURS)
+        if self._record.verdicts()[test] == FAILED:
+            self._alone(test, THEIRS)
+
+    def _alone(self, test: str, comms: str) -> None:
+        code = self._pytest(test, comms)
+        self._record.close_started(f"the process ended with {code}")
+
+    def _pytest(self, what: str, comms: str, left_out: Iterable[str] = ()) -> int:
+        """Run a file or a test in a process; what it exits with, minus a signal that ended it."""
+        names = self._scratch / "left_out.json"
+        names.write_text(json.dumps(sorted(left_out)))
+        command = [sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider"]
+        command += ["-o", "addopts=", "-o", "timeout_method=signal", f"--timeout={TEST_TIMEOUT_S}"]
+        command += ["-W", "ignore:get_ipv6 is deprecated:FutureWarning"]
+        command += ["-p", "tests.dask.recorder", f"--record={self._record.path}"]
+        command += [f"--comms={comms}", f"--leave-out={names}"]
+        command += ["--runslow"] if self._slow else []
+        folder = self.trees[comms]
+        path = os.pathsep.join(filter(None, (str(folder), *sys.path, str(ROOT))))
+        with (self._scratch / "output").open("w") as output:
+            process = subprocess.Popen(
+                [*command, what],
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": path},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                process_group=0,
+            )
+        try:
+            return self._watched(process)
+        finally:
+            end_group(process)
+
+    def _watched(self, process: subprocess.Popen[bytes]) -> int:
+        """Wait for a process, at most `SILENT_S` for each of its lines in the record."""
+        # Rounds are counted, and not seconds: time in which all of this is stopped is nobody's.
+        size, rounds = -1, 0
+        while rounds * POLL_S < SILENT_S:
+            rounds += 1
+            try:
+                return process.wait(POLL_S)
+            except subprocess.TimeoutExpired:
+                if self._record.size_bytes() != size:
+                    size, rounds = self._record.size_bytes(), 0
+        process.kill()
+        return process.wait()
+
+    def _output(self) -> str:
+        return (self._scratch / "output").read_text(errors="replace")[-OUTPUT_MAX:]
 
 
-def outcomes(report: Path) -> dict[str, str]:
-    """The outcome of each test of a report, by its file and name."""
-    found: dict[str, str] = {}
-    for case in ET.parse(report).iter("testcase"):
-        parts = case.attrib["classname"].split(".")
-        module = next(index for index, part in enumerate(parts) if part.startswith("test_"))
-        file = "/".join(parts[: module + 1]) + ".py"
-        name = "::".join([file, *parts[module + 1 :], case.attrib["name"]])
-        kinds = {child.tag for child in case}
-        failed = bool(kinds & {"failure", "error"}) or found.get(name) == "failed"
-        found[name] = "failed" if failed else "skipped" if "skipped" in kinds else "passed"
-    return found
-
-
-def judge(folder: Path, failed: list[str]) -> dict[str, str]:
-    """What is to be said of tests that failed over ours."""
-    again = {test: run(folder, [test], ours=True).get(test) for test in failed}
-    verdicts = dict.fromkeys((test for test in failed if again[test] == "passed"), "passed again")
-    for test in failed:
-        if test in verdicts:
-            continue
-        theirs = run(folder, [test], ours=False).get(test)
-        verdicts[test] = "ours alone" if theirs == "passed" else "over their own too"
-    return verdicts
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a process, and what it has left behind."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def listed(test: str) -> str | None:
@@ -118,34 +204,44 @@ def listed(test: str) -> str | None:
     return DIFFERENCES.get(name) or DIFFERENCES.get(name.partition("[")[0])
 
 
+def summary(record: Record) -> Iterator[str]:
+    """Lines of Markdown on what a record says."""
+    verdicts = record.verdicts()
+    ends = [line for line in record.lines() if line.outcome == ENDED]
+    minutes = sum(line.seconds for line in ends) / 60
+    files = len({line.test for line in ends})
+    yield f"distributed {version('distributed')}, {files} files in {minutes:.0f} minutes:"
+    yield ""
+    yield f"| folder | {' | '.join(VERDICTS)} |"
+    yield f"|{'---|' * (len(VERDICTS) + 1)}"
+    for folder, counts in counted(verdicts):
+        yield f"| {folder} | {' | '.join(map(str, counts.values()))} |"
+    for test, said in sorted(verdicts.items(), key=lambda item: item[::-1]):
+        if said not in (PASSED, SLOW, "skipped"):
+            yield f"{said}: {test}"
+
+
 def main() -> int:
     """Run files, or all of them; 1 if one differs that is not listed."""
     parser = argparse.ArgumentParser(prog="python -m tests.dask.suite")
     parser.add_argument("checkout", type=Path)
     parser.add_argument("files", nargs="*", help="below distributed/, as tests/test_core.py")
-    parser.add_argument("--json", type=Path, help="write every outcome there")
+    parser.add_argument("--slow", action="store_true", help="run tests marked as slow, too")
+    parser.add_argument("--record", type=Path, help="continue this record, or begin it")
     options = parser.parse_args()
-    results: dict[str, str] = {}
-    verdicts: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as name:
-        folder = lay_out(Path(name), options.checkout)
-        put_in_place(folder)
-        for file in options.files or files_of(folder):
-            found = run(folder, [f"distributed/{file}"], ours=True)
-            failed = sorted(test for test, outcome in found.items() if outcome == "failed")
-            judged = judge(folder, failed) if found else {f"distributed/{file}": "ours alone"}
-            counts = {kind: list(found.values()).count(kind) for kind in ("passed", "skipped")}
-            print(f"{file}: {counts}, failed: {judged}", flush=True)  # noqa: T201
-            results |= found
-            verdicts |= judged
-    if options.json:
-        options.json.write_text(json.dumps({"outcomes": results, "failed": verdicts}, indent=1))
-    unlisted = [
-        test for test, verdict in verdicts.items() if verdict == "ours alone" and not listed(test)
+        record = Record((options.record or Path(name) / "record.jsonl").resolve())
+        suite = Suite(Path(name), options.checkout.resolve(), record, slow=options.slow)
+        for file in options.files or files_of(suite.trees[OURS]):
+            suite.run(file)
+            print(f"{file} has ended", flush=True)  # noqa: T201
+        print("\n".join(summary(record)))  # noqa: T201
+        verdicts = record.verdicts()
+    bad = [
+        test for test, said in verdicts.items() if said in (DIFFERS, FAILED) and not listed(test)
     ]
-    passed = list(results.values()).count("passed")
-    print(f"{passed} passed; differ and are not listed: {unlisted}")  # noqa: T201
-    return 1 if unlisted or not passed else 0
+    print(f"differ and are not listed: {bad}")  # noqa: T201
+    return 1 if bad or PASSED not in verdicts.values() else 0
 
 
 if __name__ == "__main__":

@@ -202,6 +202,30 @@ def test_closing_waits_for_what_was_written(run: Run, address: str) -> None:
     run(main())
 
 
+def test_a_comm_is_closed_as_soon_as_its_close_begins(run: Run, address: str) -> None:
+    """Nobody writes what is lost when the close ends, nor waits for an answer."""
+
+    async def main() -> None:
+        async with pair(address) as (ours, theirs):
+            array = np.arange(1 << 22)
+            for _ in range(2):  # without being read, one is received
+                await ours.write({"x": to_serialize(array)})
+            closing = asyncio.create_task(ours.close())
+            await asyncio.sleep(0)
+            assert ours.closed()
+            with pytest.raises(CommClosedError):
+                await ours.write("lost")
+            with pytest.raises(CommClosedError):
+                await ours.read()
+            for _ in range(2):
+                assert np.array_equal((await theirs.read())["x"], array)
+            await closing
+            with pytest.raises(CommClosedError):
+                await theirs.read()
+
+    run(main())
+
+
 def test_closing_gives_up_a_peer_that_takes_nothing(
     run: Run, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

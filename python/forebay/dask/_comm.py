@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import weakref
+from types import TracebackType
 from typing import Any, ClassVar
 
 import dask
@@ -74,6 +75,7 @@ class Comm(core.Comm):
         self._peer_addr = peer_address
         self._extra = extra or {}
         self._is_open = False
+        self._is_closing = False
         self._sending: Waiting | None = None
         self._agreed: dict[str, Any] | None = None
         self._serializer_info: dict[str, Any] = {}
@@ -96,22 +98,10 @@ class Comm(core.Comm):
         return self._extra
 
     async def read(self, deserializers: Any = None) -> Any:
-        try:
-            if self._is_open:
-                parts = await self._connection.recv()
-            else:
-                async with asyncio.timeout(handshake_timeout()):
-                    parts = await self._connection.recv()
-                self._is_open = True
-        except TimeoutError as error:
-            self.abort()
-            raise CommClosedError(f"in {self}: the peer did not finish its handshake") from error
-        except Error as error:
-            self.abort()
-            raise CommClosedError(f"in {self}: {error}") from error
-        except BaseException:
-            self.abort()
-            raise
+        if self._is_closing:
+            raise CommClosedError(f"in {self}: it was closed here")
+        with _ClosedOnError(self):
+            parts = await (self._connection.recv() if self._is_open else self._first())
         try:
             frames = unpack(parts)
             if self.allow_offload and self.deserialize and _is_large(parts):
@@ -121,9 +111,18 @@ class Comm(core.Comm):
             self.abort()
             raise CommClosedError(f"in {self}: garbled or truncated: {error}") from error
 
+    async def _first(self) -> list[Any]:
+        """The first message: Dask's handshake, for which there is a time."""
+        try:
+            async with asyncio.timeout(handshake_timeout()):
+                parts: list[Any] = await self._connection.recv()
+        except TimeoutError as error:
+            raise CommClosedError(f"in {self}: the peer did not finish its handshake") from error
+        self._is_open = True
+        return parts
+
     async def write(self, msg: Any, serializers: Any = None, on_error: str = "message") -> int:
-        if self._connection.closed:
-            raise CommClosedError(f"in {self}: the peer is gone, or it was closed here")
+        self._check_open()
         await self._has_sent()
         threshold = comm_utils.OFFLOAD_THRESHOLD
         options = (serializers, on_error, self._context(), self.max_shard_size)
@@ -131,34 +130,30 @@ class Comm(core.Comm):
             frames = await offload(dumps, msg, *options)
         else:
             frames = dumps(msg, *options)
-        try:
+        self._check_open()  # it may have been closed meanwhile
+        with _ClosedOnError(self):
             parts, sent_bytes = pack(frames)
             self._sending = self._connection.send(parts)
-        except Error as error:
-            self.abort()
-            raise CommClosedError(f"in {self}: {error}") from error
-        except BaseException:
-            self.abort()
-            raise
         return sent_bytes
+
+    def _check_open(self) -> None:
+        if self.closed():
+            raise CommClosedError(f"in {self}: the peer is gone, or it was closed here")
 
     async def _has_sent(self) -> None:
         """Wait for the message before."""
         sending, self._sending = self._sending, None
-        if sending is None:
-            return
-        try:
-            await sending
-        except Error as error:
-            self.abort()
-            raise CommClosedError(f"in {self}: {error}") from error
-        except BaseException:
-            self.abort()
-            raise
+        if sending is not None:
+            with _ClosedOnError(self):
+                await sending
 
     async def close(self) -> None:
-        """Close it once all that is queued has left, or the peer takes nothing for 5 s."""
+        """Close it once all that is queued has left, or the peer takes nothing for 5 s.
+
+        It is closed from now on to whoever reads or writes: what came after could be lost unseen.
+        """
         self._finalizer.detach()
+        self._is_closing = True
         flushing = asyncio.ensure_future(self._flushed())
         try:
             left_bytes = -1
@@ -181,7 +176,7 @@ class Comm(core.Comm):
         self._connection.close()
 
     def closed(self) -> bool:
-        return self._connection.closed
+        return self._is_closing or self._connection.closed
 
     def _context(self) -> dict[str, Any]:
         """What serializers get about both ends; the handshake sets it, once."""
@@ -193,6 +188,29 @@ class Comm(core.Comm):
                 **self.handshake_options,
             }
         return self._serializer_info
+
+
+class _ClosedOnError:
+    """Closes a comm when its block is interrupted; an error of ours becomes Dask's."""
+
+    __slots__ = ("_comm",)
+
+    def __init__(self, comm: Comm) -> None:
+        self._comm = comm
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            return
+        self._comm.abort()
+        if isinstance(error, Error):
+            raise CommClosedError(f"in {self._comm}: {error}") from error
 
 
 class TLSComm(Comm):
