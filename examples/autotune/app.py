@@ -155,6 +155,7 @@ def learn(
     made = ctx.progress(total=rounds * episodes + len(WAYS) * len(held_out), unit="requests")
     kind = record_type(len(Settings(options_of())))
     path = Path(folder) / f"{ctx.id}.fbr"
+    path.parent.mkdir(parents=True, exist_ok=True)  # on another node than the caller's
     learner = Learner(len(Settings(options_of())))
     with (
         forebay.TensorServer({WEIGHTS: learner.untaught().table}, arena=ctx.arena) as server,

@@ -70,6 +70,9 @@ class LearnedSearch(Search):
         seed: what decides every draw.
         explore: share of the trials that are random sets, to learn from.
 
+    Raises:
+        ValueError: the weights are of another gcc.
+
     Attributes:
         values: settings and value of each trial after that of -Os.
         features: of the program, once it was built at -Os with its opcodes counted.
@@ -89,6 +92,11 @@ class LearnedSearch(Search):
         self.values: list[tuple[npt.NDArray[np.bool_], float]] = []
         self.features: Floats | None = None
         self._settings = Settings(options)
+        if len(weights.spread) != len(self._settings):
+            raise ValueError(
+                f"weights of {len(weights.spread)} settings; this gcc has {len(self._settings)}:"
+                " have the same gcc on every node"
+            )
         self._weights = weights
         self._source = source
         self._explore = explore

@@ -154,4 +154,10 @@ def test_without_anything_learned_it_still_searches() -> None:
     assert len(search.values) == 19
 
 
+def test_weights_of_another_compiler_are_refused() -> None:
+    """On a node with another gcc their rows would be those of other flags."""
+    with pytest.raises(ValueError, match="weights of 3 settings; this gcc has 200"):
+        learned(Learner(3).untaught())
+
+
 WEIGHTS = Learner(len(SETTINGS)).untaught()
