@@ -103,7 +103,7 @@ class Load:
 
     def accepted(self) -> dict[str, Any]:
         """What was accepted until now: ids, and the results that they are to have."""
-        return dict(list(self._accepted.items()))
+        return self._accepted.copy()
 
     @contextlib.contextmanager
     def resting(self) -> Iterator[None]:
