@@ -20,6 +20,8 @@ import forebay
 KILLS = 4
 BETWEEN_S = (0.3, 0.8)
 BATCH = 20
+WORK_S = 5.0
+"""A server whose workers are on other machines has its first one later."""
 
 app = forebay.App("chaos")
 marks = Path(__file__).parent / "marks"
@@ -68,7 +70,11 @@ def main() -> None:
         for thread in threads:
             thread.start()
         for _ in range(KILLS):
+            done = marks.stat().st_size
             time.sleep(random.uniform(*BETWEEN_S))  # a random moment is what is wanted
+            deadline = time.monotonic() + WORK_S
+            while marks.stat().st_size == done and time.monotonic() < deadline:
+                time.sleep(0.005)
             os.kill(client.info()["pid"], signal.SIGKILL)
         over.set()
         for thread in threads:
