@@ -14,7 +14,7 @@ from forebay.errors import DeadlineError, RemoteError
 from forebay.executor import AsyncClient, Client
 from forebay.executor.client import async_watch, display
 from tests.executor.client_fixtures import client_of_serving, serving
-from tests.executor.serving import Serving
+from tests.executor.serving import Serving, until
 
 __all__ = ["client_of_serving", "serving"]
 
@@ -140,6 +140,7 @@ def test_a_terminal_is_not_sent_what_it_would_obey(
 def test_an_interrupt_says_that_the_request_goes_on(wait: str, client: Client) -> None:
     """As the command line does: what to type to wait again, and to cancel."""
     request = client.submit("work", steps=100)
+    until(lambda: request.status() == "running")
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt) as interrupted:

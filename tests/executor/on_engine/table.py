@@ -122,7 +122,8 @@ def rendered() -> str:
     lines = ["| tests | why they are skipped | what shows it of an engine |", "|---|---|---|"]
     for row in rows():
         names = ", ".join(f"`{one}`" for one in row.tests)
-        lines.append(f"| {names} | {row.reason} | {row.instead} |")
+        instead = f"`{row.instead}`" if row.instead else "nothing"
+        lines.append(f"| {names} | {row.reason} | {instead} |")
     return "\n".join(lines) + "\n"
 
 

@@ -431,7 +431,7 @@ class _Relay:
                 outcome if isinstance(outcome, tuple) else (False, 0, outcome, None)
             )
             if run is not None:
-                self._files.before_reply(run, has_result=bytes(head[:2]) == IN_FILE)
+                self._files.before_reply(run, has_result=bytes(memoryview(head)[:2]) == IN_FILE)
             self._link.put(REPLY, number, *pack_message(int(raised), head, segments))
 
     def _send_printed(self, at_once: int) -> None:

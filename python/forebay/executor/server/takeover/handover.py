@@ -267,7 +267,7 @@ class HandoverListener:
         begin = channel.expect("begin", BEGIN_S).told
         why = self._host.unwilling() or _unfit(begin)
         if why is not None:
-            channel.send("refused", why=why)
+            channel.send("refused", why=why, ends=self._host.unwilling() is not None)
             return None
         offer = self._host.offer()
         http = () if offer.http is None else (offer.http[0],)
@@ -283,7 +283,8 @@ class HandoverListener:
             with contextlib.suppress(ClosedError):
                 self._dispatcher.pause(None)
             with contextlib.suppress(BrokenError):
-                channel.send("refused", why=str(error))
+                ends = self._host.unwilling()
+                channel.send("refused", why=ends or str(error), ends=ends is not None)
             raise
 
     def _give(self, channel: Channel, within_s: float) -> tuple[tuple[int, int], list[MovedWorker]]:

@@ -59,6 +59,7 @@ class Predecessor:
         http: its listening socket for HTTP and its address; whoever uses it takes it.
         notify: where its service manager listens.
         watchdog_s: how often the manager wants to hear of it.
+        ends: whether it has refused because it ends.
 
     Raises:
         BrokenError: it refuses, or ends.
@@ -66,6 +67,7 @@ class Predecessor:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
+        self.ends = False
         try:
             channel.send("begin", protocol=PROTOCOL, store=_core.StoreReader.VERSION)
             told, descriptors = channel.expect("begun", ANSWER_S)
@@ -116,6 +118,7 @@ class Predecessor:
 
     def _refused(self, packet: Packet) -> None:
         close_all(packet.descriptors)
+        self.ends = bool(packet.told.get("ends"))
         raise BrokenError(
             f"the server in process {self.pid} keeps its place: {packet.told.get('why')}",
             delivered="no",

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 ENDED_S = 1.0
 """For the other server to be seen to have ended, once its connection has."""
 
+ENDS_S = 10.0
+"""For one that has said that it ends: it may have to let go of a cluster first."""
+
 END_S = 5.0
 """For a template that nobody has use for."""
 
@@ -121,7 +124,7 @@ class Succession:
         try:
             place = self._predecessor.take(within_s, self._report, is_asked_to_stop)
         except BrokenError:
-            if not self._predecessor.has_ended(ENDED_S):
+            if not self._predecessor.has_ended(ENDS_S if self._predecessor.ends else ENDED_S):
                 raise
             self._predecessor = None  # nobody serves: this server begins as any
             return None
