@@ -39,6 +39,9 @@ CONNECT_S: Final = 10.0
 LOST: Final = (CancelledError, CommClosedError, KilledWorker)
 """The scheduler is gone, and tasks with it; so many nodes of a task were that it is given up."""
 
+FIRST_NODE_S: Final = 5.0
+"""For the first node of a cluster that is only starting."""
+
 AGAIN_S: Final = 0.5
 """Between two tries to reach a scheduler that was lost."""
 
@@ -98,6 +101,8 @@ class Cluster:
             )
             self._address = self._local.scheduler_address
         client = await self._connect()
+        with contextlib.suppress(TimeoutError):  # they come later
+            await cast(Awaitable[None], client.wait_for_workers(1, timeout=FIRST_NODE_S))
         nodes, threads, memory = await client.run_on_scheduler(_totals)
         return {
             "text": f"the Dask cluster at {self._address} ({nodes} nodes, {threads} threads)",

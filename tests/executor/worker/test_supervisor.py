@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import signal
@@ -263,6 +264,37 @@ def test_an_import_without_descriptors_is_tried_again(scribe: Scribe, source: Pa
         started(scribe, 4)
     finally:
         supervisor.close()
+
+
+class WithoutDescriptors(Scribe):
+    """A dispatcher that has no descriptor left to watch sources by, for the first times."""
+
+    def __init__(self, side_path: Path, times: int) -> None:
+        super().__init__(side_path)
+        self.left = times
+
+    def watch_sources(self, paths: list[str]) -> None:
+        """Fail, or watch them."""
+        self.left -= 1
+        if self.left >= 0:
+            raise OSError(errno.EMFILE, "watch source files: inotify_init1")
+        self.__getattr__("watch_sources")(paths)
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_sources_that_cannot_be_watched_end_no_server(
+    tmp_path: Path, source: Path, times: int
+) -> None:
+    """It ended where they were to be watched when the last descriptor had gone."""
+    scribe = WithoutDescriptors(tmp_path / "side", times)
+    supervisor = supervisor_of(scribe, source)
+    try:
+        supervisor.start()
+        assert scribe.hear("loaded")[0]["text"] == "one"
+        started(scribe, 4)
+    finally:
+        supervisor.close()
+        scribe.close()
 
 
 def test_an_import_whose_worker_is_killed_is_tried_again(

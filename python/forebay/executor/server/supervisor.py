@@ -483,7 +483,11 @@ class Supervisor:
     def _install(self, manifest: bytes) -> None:
         told = json.loads(manifest)
         self._files = told["sources"]
-        self._dispatcher.watch_sources(self._files)
+        try:
+            self._dispatcher.watch_sources(self._files)
+        except OSError as error:  # such as that no descriptor is left, for now
+            self._failed_load(str(error), temporary=True)
+            return
         if self._plan.reloads and code_of(self._files) != told["code"]:
             self._begin_load()  # changed before it was watched, after it was imported
             return
@@ -522,7 +526,8 @@ class Supervisor:
         if serves:
             self._retire_next()
         else:
-            self._dispatcher.watch_sources(self._files)
+            with contextlib.suppress(OSError):  # without a descriptor nobody sees that it is mended
+                self._dispatcher.watch_sources(self._files)
             self._dispatcher.hold(reason)
         self._watcher.unfit(reason, serves=serves)
         self._compare(self._code)
