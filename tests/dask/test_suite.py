@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,8 @@ from tests.dask.record import (
     Record,
     verdict,
 )
+from tests.dask.skips import DIFFERENCES
+from tests.dask.suite import NOT_RUN
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = "distributed/tests/test_small.py"
@@ -173,3 +176,11 @@ def test_a_test_that_fails_over_ours_alone_differs(
 ) -> None:
     """What fails over both says nothing; what only ours skip or fail does."""
     assert verdict(ours, theirs) == said
+
+
+def test_the_guide_says_what_differs_and_what_is_not_run() -> None:
+    """Whoever chooses these comms knows where they are not Dask's own."""
+    guide = (ROOT / "docs/guides/dask.md").read_text()
+    rows = [line for line in guide.splitlines() if re.match(r"\| `\w+(/\w+)*/test_", line)]
+    told = {**DIFFERENCES, **NOT_RUN}
+    assert rows == [f"| `{name}` | {reason} |" for name, reason in told.items()]
