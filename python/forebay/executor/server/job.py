@@ -10,8 +10,11 @@ from forebay.errors import ConfigError, DiedError, Error
 from forebay.executor.server.worker_group import Worker, WorkerGroup
 from forebay.pool._internal import BLAMELESS, TRIES
 
-KILLED = (*BLAMELESS, "signal", "out_of_memory")
-"""Deaths that say nothing about the application: a job runs no code of its requests."""
+KILLED = (*BLAMELESS, "not_started", "signal", "out_of_memory")
+"""Deaths that say nothing about the application: a job runs no code of its requests.
+
+One was not started where the system has no descriptor or no process left for it.
+"""
 
 
 @dataclass(slots=True)
