@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from pathlib import Path
 
@@ -9,6 +10,14 @@ import pytest
 
 from forebay.executor.app.blame import without_own_lines
 from forebay.executor.app.load import find_app, load
+from forebay.pool._internal import MAIN_ALIAS
+
+
+@pytest.fixture(autouse=True)
+def own_main(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading makes the file the main module, which is put back for the tests that come after."""
+    for name in ("__main__", MAIN_ALIAS):
+        monkeypatch.setitem(sys.modules, name, sys.modules["__main__"])
 
 
 def text_of_loading(path: Path) -> str:
