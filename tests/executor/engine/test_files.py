@@ -17,7 +17,7 @@ from forebay.executor.engine.files import FileSender, FileWriter
 from forebay.executor.engine.link import ITEMS, RESULT, Link
 from forebay.executor.wire.ids import text_of
 from forebay.executor.wire.items import COUNTS, COUNTS_AT, HEAD_BYTES, LENGTH, head_of
-from forebay.executor.worker.items import OPEN_MAX, begin_file
+from forebay.executor.worker.item_file import OPEN_MAX, ItemFile
 from forebay.executor.worker.results import name_of
 
 NUMBER = 123_456_789_012
@@ -52,7 +52,9 @@ class Both:
 
     def yielded(self, items: list[bytes], attempt: int = 1) -> None:
         """Have a worker of the node begin a run and yield these."""
-        descriptor, _ = begin_file(str(self.node / "items"), text_of(NUMBER), attempt)
+        file = ItemFile(str(self.node / "items"), text_of(NUMBER), attempt, stays_open=True)
+        descriptor = file.descriptor
+        assert descriptor is not None
         end = HEAD_BYTES
         for item in items:
             os.pwrite(descriptor, LENGTH.pack(len(item)) + item, end)

@@ -24,7 +24,7 @@ from forebay.executor.wire.items import (
     LENGTH,
     head_of,
 )
-from forebay.executor.worker.items import OPEN_MAX, begin_file
+from forebay.executor.worker.item_file import OPEN_MAX, ItemFile
 from forebay.executor.worker.kept import not_kept, open_new
 from forebay.executor.worker.results import DIRECTORY as RESULTS
 from forebay.executor.worker.results import name_of
@@ -184,14 +184,9 @@ class FileWriter:
         if items is not None and self._synced:
             directory = self._directory(DIRECTORY)
             with self._noting(run, directory, "its items"):
-                items.sync()
-                folder = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.fsync(folder)
-                finally:
-                    os.close(folder)
+                items.file.sync()
         if items is not None:
-            self._open -= items.close()
+            self._open -= items.file.close()
         if result is not None:
             os.close(result)
         failure = self._failures.pop(run, None)
@@ -214,7 +209,7 @@ class FileWriter:
 
 
 class _ItemsFile:
-    """The file of the items of one run.
+    """The file of the items of one run, and what of it counts.
 
     Args:
         directory: of such files.
@@ -226,14 +221,9 @@ class _ItemsFile:
     """
 
     def __init__(self, directory: str, run: Run, *, stays_open: bool) -> None:
-        self._path = os.path.join(directory, text_of(run[0]))
         self._count, self._end = 0, HEAD_BYTES
         self._next_bytes = 0
-        descriptor, found = begin_file(directory, text_of(run[0]), run[1])
-        self._identity = found.st_dev, found.st_ino
-        self._descriptor: int | None = descriptor
-        if not stays_open:
-            self.close()
+        self.file = ItemFile(directory, text_of(run[0]), run[1], stays_open=stays_open)
 
     def next_item(self, offset: int, data: memoryview) -> str:
         """The first item that does not count yet, for messages; a piece of it or behind it."""
@@ -243,38 +233,11 @@ class _ItemsFile:
 
     def add(self, data: memoryview, offset: int, count: int, end: int) -> None:
         """Write a piece, and that it counts, if it is the last one of some items."""
-        with self._opened() as descriptor:
+        with self.file.opened() as descriptor:
             _write(descriptor, data, offset)
             if end:
                 os.pwrite(descriptor, COUNTS.pack(count, end), COUNTS_AT)
                 self._count, self._end = count, end
-
-    def sync(self) -> None:
-        """Have it on the disk."""
-        with self._opened() as descriptor:
-            os.fsync(descriptor)
-
-    def close(self) -> bool:
-        """Close it; whether it was open."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is None:
-            return False
-        os.close(descriptor)
-        return True
-
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[int]:
-        if self._descriptor is not None:
-            yield self._descriptor
-            return
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            found = os.fstat(descriptor)
-            if (found.st_dev, found.st_ino) != self._identity:
-                raise OSError("another run of this request has begun, in another worker")
-            yield descriptor
-        finally:
-            os.close(descriptor)
 
 
 def _write(descriptor: int, data: memoryview, offset: int) -> None:

@@ -47,7 +47,7 @@ from forebay.executor.worker.entry import Unkept
 from forebay.executor.worker.failure import failure_of
 from forebay.executor.worker.forks import INTERRUPT_SIGNAL
 from forebay.executor.worker.isolation import wait_until_read
-from forebay.executor.worker.side import RECALL, Side, interrupt_of, redirect_output
+from forebay.executor.worker.side import RECALL, Side, interrupt_of, parsed, redirect_output
 from forebay.executor.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -219,8 +219,8 @@ class _Relay:
     def _take_side(self) -> None:
         """Interrupts go to the node; a run that waits here is given back here."""
         while (record := self._side.taken()) is not None:
-            number = int.from_bytes(record[1:9], "little")
-            if record[0] != RECALL:
+            kind, number, _ = parsed(record)
+            if kind != RECALL:
                 self._link.put(SIDE, 0, record)
                 continue
             self._take_calls()  # it came before

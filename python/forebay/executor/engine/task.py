@@ -44,7 +44,7 @@ from forebay.executor.engine.watched import Watched
 from forebay.executor.wire.codec import decoder
 from forebay.executor.wire.ids import number_of
 from forebay.executor.worker.answers import IN_FILE
-from forebay.executor.worker.side import HELLO_BYTES, WAITS
+from forebay.executor.worker.side import HELLO_BYTES, WAITS, parsed
 from forebay.executor.worker.side import ITEMS as ITEMS_RECORD
 
 if TYPE_CHECKING:
@@ -446,12 +446,12 @@ class _Relay:
             if not record:  # the worker has closed it
                 self._side_is_over = True
                 break
-            if record[0] == WAITS and self._give_place_back is not None:
+            kind, number, attempt = parsed(record)
+            if kind == WAITS and self._give_place_back is not None:
                 self._give_place_back()
                 self._give_place_back = None
-            if record[0] == ITEMS_RECORD:
-                number, attempt = int.from_bytes(record[1:9], "little"), record[9:13]
-                self._files.send_items((number, int.from_bytes(attempt, "little")))
+            if kind == ITEMS_RECORD:
+                self._files.send_items((number, attempt))
             self._link.put(SIDE, 0, record)
         for _ in range(READS_AT_ONCE if self._output >= 0 else 0):
             try:

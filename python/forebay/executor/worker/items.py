@@ -20,29 +20,25 @@ from forebay.executor.wire.items import (
     DIRECTORY,
     HEAD_BYTES,
     LENGTH,
-    first_head,
-    head_of,
 )
 from forebay.executor.wire.parts import Encoder
 from forebay.executor.worker.entry import Unkept
 from forebay.executor.worker.forks import is_forked
-from forebay.executor.worker.kept import not_kept, open_new
+from forebay.executor.worker.item_file import OPEN_MAX, ItemFile
+from forebay.executor.worker.kept import not_kept
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Generator, Iterator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from forebay.executor.app.context import Context
     from forebay.executor.worker.entry import Call, Entry
     from forebay.executor.worker.side import Side
 
-__all__ = ["Items", "ItemsFile", "begin_file"]
+__all__ = ["Items", "ItemsFile"]
 
 Run = tuple[str, int]
 """Id and attempt."""
-
-OPEN_MAX: Final = 256
-"""Files that one worker keeps open; of further generators they are opened for each item."""
 
 AGAIN_S: Final = 0.01
 """A record that the server has no room for is sent again after so long, on an event loop."""
@@ -113,14 +109,12 @@ class ItemsFile:
 
     __slots__ = (
         "_count",
-        "_descriptor",
         "_directory",
         "_end",
-        "_identity",
+        "_file",
         "_is_late",
         "_items",
         "_loop",
-        "_path",
         "_run",
         "_what",
         "entry",
@@ -137,18 +131,17 @@ class ItemsFile:
         self.entry = entry
         self._items = items
         self._directory = directory
-        self._path = os.path.join(directory, run[0])
         self._run = run
         self._loop = loop
         self._is_late = False
         self._what = entry.definition.what
         self._count, self._end = 0, HEAD_BYTES
-        self._descriptor: int | None = None
-        self._identity = (0, 0)
+        has_room = items.files_open < OPEN_MAX
         try:
-            self._begin()
+            self._file = ItemFile(directory, *run, stays_open=has_room)
         except OSError as error:
             raise self._unkept("its items", error) from error
+        items.files_open += has_room
         self._tell()
 
     def add(self, value: Any) -> None:
@@ -167,12 +160,13 @@ class ItemsFile:
         self._check(size)
         parts.insert(0, LENGTH.pack(size))
         end = self._end + LENGTH.size + size
+        descriptor = self._file.descriptor
         try:
-            if self._descriptor is not None:
-                self._append(self._descriptor, parts, end)
+            if descriptor is not None:
+                self._append(descriptor, parts, end)
             else:
-                with self._opened() as descriptor:
-                    self._append(descriptor, parts, end)
+                with self._file.opened() as opened:
+                    self._append(opened, parts, end)
         except OSError as error:
             part = f"item {self._count + 1} of {megabytes(size)}"
             raise self._unkept(part, error) from error
@@ -188,22 +182,13 @@ class ItemsFile:
         if not self._items.limits["synced"]:
             return
         try:
-            with self._opened() as descriptor:
-                os.fsync(descriptor)
-            folder = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            self._file.sync()
         except OSError as error:
             raise self._unkept(f"its {self._count} items", error) from error
 
     def close(self) -> None:
         """Close the file, which stays. Idempotent."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            self._items.files_open -= 1
-            os.close(descriptor)
+        self._items.files_open -= self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -211,35 +196,10 @@ class ItemsFile:
     def __exit__(self, *how: object) -> None:
         self.close()
 
-    def _begin(self) -> None:
-        """Make the file, in the place of that of the run before."""
-        descriptor, found = begin_file(self._directory, *self._run)
-        self._identity = found.st_dev, found.st_ino
-        if self._items.files_open >= OPEN_MAX:
-            os.close(descriptor)
-            return
-        self._items.files_open += 1
-        self._descriptor = descriptor
-
     def _append(self, descriptor: int, parts: list[Any], end: int) -> None:
         """Write an item, and then that it counts."""
         _write(descriptor, parts, self._end)
         os.pwrite(descriptor, COUNTS.pack(self._count + 1, end), COUNTS_AT)
-
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[int]:
-        """The file, for one use."""
-        if self._descriptor is not None:
-            yield self._descriptor
-            return
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            found = os.fstat(descriptor)
-            if (found.st_dev, found.st_ino) != self._identity:
-                raise OSError("another run of this request has begun, in another worker")
-            yield descriptor
-        finally:
-            os.close(descriptor)
 
     def _check(self, size: int) -> None:
         limits, number = self._items.limits, self._count + 1
@@ -278,30 +238,6 @@ class ItemsFile:
 
     def _unkept(self, part: str, error: OSError) -> Unkept:
         return Unkept(not_kept(self._what, part, self._directory, error))
-
-
-def begin_file(directory: str, id: str, attempt: int) -> tuple[int, os.stat_result]:
-    """A file without items and of the next epoch, in the place of that of the run before.
-
-    Returns:
-        Its descriptor, and what the system says of it.
-
-    Raises:
-        OSError: it cannot be made; nothing of it is left.
-    """
-    path = os.path.join(directory, id)
-    before = head_of(path)
-    new = f"{path}.{attempt}.new"
-    descriptor = open_new(new)
-    try:
-        os.pwrite(descriptor, first_head(1 if before is None else before.epoch + 1), 0)
-        os.rename(new, path)
-        return descriptor, os.fstat(descriptor)
-    except BaseException:
-        os.close(descriptor)
-        with contextlib.suppress(OSError):
-            os.unlink(new)
-        raise
 
 
 def _write(descriptor: int, parts: list[Any], at: int) -> None:

@@ -131,6 +131,12 @@ class Side:
         self._socket.close()
 
 
+def parsed(record: bytes) -> tuple[int, int, int]:
+    """Kind of a record, and the number of its request or call, and its attempt."""
+    kind, number, attempt = _HEAD.unpack_from(record)
+    return kind, number, attempt
+
+
 def interrupt_of(number: int, attempt: int) -> bytes:
     """The record that interrupts a run."""
     return _HEAD.pack(INTERRUPT, number, attempt)
