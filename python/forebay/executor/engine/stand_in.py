@@ -39,7 +39,7 @@ from forebay.executor.engine.link import (
 )
 from forebay.executor.engine.order import Order, Place, host_identity
 from forebay.executor.engine.tunnel import Tunnel
-from forebay.executor.engine.watched import Watched
+from forebay.executor.engine.watched import Watched, events_of
 from forebay.executor.wire.codec import decoder
 from forebay.executor.wire.ids import number_of
 from forebay.executor.worker import answers
@@ -188,9 +188,7 @@ class _Relay:
             wanted[self._side.fileno()] = select.POLLIN
             wanted |= self._tunnel.events()
         if reads or writes:
-            wanted[self._connection.fileno()] = (select.POLLIN if reads else 0) | (
-                select.POLLOUT if writes else 0
-            )
+            wanted[self._connection.fileno()] = events_of(reads, writes)
         return wanted
 
     def _turn(self, ready: dict[int, int]) -> None:

@@ -40,7 +40,7 @@ from forebay.executor.engine.link import (
 from forebay.executor.engine.node import Node
 from forebay.executor.engine.order import Order, host_identity
 from forebay.executor.engine.tunnel import Tunnel
-from forebay.executor.engine.watched import Watched
+from forebay.executor.engine.watched import Watched, events_of
 from forebay.executor.wire.codec import decoder
 from forebay.executor.wire.ids import number_of
 from forebay.executor.worker.answers import IN_FILE
@@ -361,9 +361,7 @@ class _Relay:
             if self._output >= 0:
                 wanted[self._output] = select.POLLIN
         if reads or writes:
-            wanted[self._connection.fileno()] = (select.POLLIN if reads else 0) | (
-                select.POLLOUT if writes else 0
-            )
+            wanted[self._connection.fileno()] = events_of(reads, writes)
         return wanted
 
     def _turn(self, ready: dict[int, int], *, is_last: bool) -> None:

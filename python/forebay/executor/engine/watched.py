@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import select
 
-__all__ = ["Watched"]
+__all__ = ["Watched", "events_of"]
+
+
+def events_of(reads: bool, writes: bool) -> int:
+    """What to poll a descriptor for, as a connection's `wants` says it."""
+    return (select.POLLIN if reads else 0) | (select.POLLOUT if writes else 0)
 
 
 class Watched:
