@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 import resource
 import secrets
@@ -325,24 +326,37 @@ def test_a_server_that_ends_while_it_is_asked_is_followed_all_the_same(tmp_path:
         successor.close()
 
 
-def test_without_descriptors_it_keeps_its_place_and_its_cores(tmp_path: Path) -> None:
-    """The next try succeeds once there are some."""
+@pytest.mark.parametrize("left", [0, 1, 3])
+def test_without_descriptors_it_keeps_its_place_its_clients_and_its_cores(
+    tmp_path: Path, left: int
+) -> None:
+    """Whatever it lacks them for: the connection, its process, or what is to be given.
+
+    The next try succeeds once there are some.
+    """
     with Serving(tmp_path, APP) as serving:
         with serving.caller() as caller:
             assert caller.run("add", a=1) == 3
-            few = len(os.listdir(f"/proc/{serving.pid}/fd"))
             before = resource.prlimit(serving.pid, resource.RLIMIT_NOFILE)
-            resource.prlimit(serving.pid, resource.RLIMIT_NOFILE, (few, before[1]))
+            limit = limit_that_leaves(left, serving.pid)
+            resource.prlimit(serving.pid, resource.RLIMIT_NOFILE, (limit, before[1]))
             successor = serving.replace(ready=False, answer_s=3.0)
             used = cpu_s(serving.pid)
             successor.hear("error", 30)
             assert cpu_s(serving.pid) - used < 1.0
             successor.ended()
             resource.prlimit(serving.pid, resource.RLIMIT_NOFILE, before)
-            assert caller.run("add", a=1) == 3
+            assert caller.run("add", a=1) == 3, "over the connection that it had"
         successor = serving.replace()
         assert serving.ended() == 0
         successor.close()
+
+
+def limit_that_leaves(count: int, pid: int) -> int:
+    """The limit of descriptors by which a process can open so many more."""
+    used = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+    free = (number for number in itertools.count() if number not in used)
+    return next(itertools.islice(free, count, None))
 
 
 def cpu_s(pid: int) -> float:

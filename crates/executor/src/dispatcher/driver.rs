@@ -17,6 +17,7 @@
 //! answered at the end of a turn, no handshake has a deadline, and each part knows what is due in it.
 
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use forebay_base::Queue;
@@ -30,7 +31,7 @@ use crate::dispatcher::clients::Clients;
 use crate::dispatcher::commits::Commits;
 use crate::dispatcher::commits::purpose::Purpose;
 use crate::dispatcher::context::Context;
-use crate::dispatcher::handover::{Handover, MovedWorker, PendingHandover};
+use crate::dispatcher::handover::{Handover, MovedWorker, PendingHandover, Reserve};
 use crate::dispatcher::poll::{Poll, Ready, Source, Token, watch_only};
 use crate::dispatcher::reload::{Parked, Reload};
 use crate::dispatcher::settings::Settings;
@@ -345,10 +346,7 @@ impl Driver {
                 let _ = answer.send(());
             }
             Command::Unmovable(answer) => drop(answer.send(self.unmovable())),
-            Command::Give(within, given) => {
-                clients.shut(&cx.poll);
-                self.giving = Some(PendingHandover::new(Instant::now() + within, given));
-            }
+            Command::Give(within, given) => self.begin_to_give(within, given),
             Command::Hold(reason, answer) => {
                 let parked = reload.hold(cx, reason);
                 self.take_parked(parked);
@@ -393,9 +391,21 @@ impl Driver {
         exposition
     }
 
+    /// Have the clients answered and disconnected, where there are descriptors for what is to be given.
+    fn begin_to_give(&mut self, within: Duration, given: Sender<Result<Handover>>) {
+        match Reserve::new(self.workers.busy().count()) {
+            Ok(reserve) => {
+                self.clients.shut(&self.cx.poll);
+                let until = Instant::now() + within;
+                self.giving = Some(PendingHandover::new(until, given, reserve));
+            }
+            Err(error) => drop(given.send(Err(error))),
+        }
+    }
+
     /// Give the clients' socket away once every client has its answers and everything is on disk.
     fn go_on_giving(&mut self) {
-        let Some(giving) = self.giving.take() else {
+        let Some(mut giving) = self.giving.take() else {
             return;
         };
         // Before it is looked whether everything is written: a reply that has come makes a change.
@@ -420,6 +430,7 @@ impl Driver {
             clients.flush(cx, commits);
         }
         if is_ready && (is_over || clients.is_answered()) {
+            giving.free_reserve();
             let given = give(cx, clients, workers);
             self.closing = given.is_ok();
             if given.is_err() {

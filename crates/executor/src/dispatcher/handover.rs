@@ -6,13 +6,19 @@
 //! end. A worker that runs something goes over between two frames, with its open calls. Then the dispatcher closes its
 //! store, and leaves the socket's file to the next one.
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::machine::{AdoptedRun, AdoptedWorker};
 use crate::request::{Lane, Slot};
+
+/// The clients' socket and its lock.
+const SOCKET_DESCRIPTORS: usize = 2;
+/// The connection of a worker, its pidfd, its side socket, and its output.
+const WORKER_DESCRIPTORS: usize = 4;
 
 /// What a dispatcher leaves to the next one.
 #[derive(Debug)]
@@ -55,15 +61,46 @@ impl MovedWorker {
     }
 }
 
+/// Descriptors that are kept for a handover, so that it fails for want of them before a client is disconnected.
+#[derive(Default)]
+pub struct Reserve {
+    _descriptors: Vec<File>,
+}
+
+impl Reserve {
+    /// Those for the clients' socket, its lock, and so many workers.
+    ///
+    /// # Errors
+    /// `System`: so many are not left.
+    pub fn new(workers: usize) -> Result<Self> {
+        let count = SOCKET_DESCRIPTORS + workers * WORKER_DESCRIPTORS;
+        let descriptors =
+            (0..count).map(|_| File::open("/dev/null").map_err(Error::system("open")));
+        Ok(Self {
+            _descriptors: descriptors.collect::<Result<_>>()?,
+        })
+    }
+}
+
 /// What is being given away.
 pub struct PendingHandover {
     until: Instant,
     given: Sender<Result<Handover>>,
+    reserve: Reserve,
 }
 
 impl PendingHandover {
-    pub fn new(until: Instant, given: Sender<Result<Handover>>) -> Self {
-        Self { until, given }
+    pub fn new(until: Instant, given: Sender<Result<Handover>>, reserve: Reserve) -> Self {
+        Self {
+            until,
+            given,
+            reserve,
+        }
+    }
+
+    /// Let go of the reserved descriptors: those that are given are made now.
+    pub fn free_reserve(&mut self) {
+        self.reserve = Reserve::default();
     }
 
     /// When clients and workers are not waited for any longer.

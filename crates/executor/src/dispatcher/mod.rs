@@ -171,7 +171,7 @@ impl Dispatcher {
     ///
     /// # Errors
     /// `Config`: a run cannot go over now, or not everything was on disk in time, and the dispatcher goes on, paused;
-    /// `System`, `Transport`: there is no descriptor left; `Closed`.
+    /// `System`: there are not enough descriptors, and no client was disconnected; `Closed`.
     pub fn give(&self, within: Duration) -> Result<Handover> {
         let given = self.request(|given| Command::Give(within, given))??;
         self.close(); // it closes by itself: its store is free once the thread has ended

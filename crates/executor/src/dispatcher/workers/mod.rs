@@ -193,7 +193,7 @@ impl Workers {
     }
 
     /// Those that run something.
-    fn busy(&self) -> impl Iterator<Item = (Slot, &WorkerProcess)> {
+    pub fn busy(&self) -> impl Iterator<Item = (Slot, &WorkerProcess)> {
         self.processes.all().filter(|(_, worker)| worker.has_runs())
     }
 
