@@ -167,19 +167,24 @@ class Experiment:
             self._server.start(self._look_for_interrupt)
             with contextlib.closing(self._proxies()) as proxies:
                 self._injectors = injectors_of(self._server, self._ground, proxies)
-                self._begin_clients()
                 try:
-                    self._strike()
+                    self._begin_clients()
+                    try:
+                        self._strike()
+                    finally:
+                        self._undo_all()
+                    self._settle()
                 finally:
-                    self._undo_all()
-                self._settle()
+                    self._leave()
             self._look_at_the_end()
         finally:
-            self._leave()
             self._server.end_soon()
 
     def _leave(self) -> None:
-        """Have the clients leave while there is a server: without one they wait for the next."""
+        """Have the clients leave while their server and their proxies are there.
+
+        Without one of them they wait for the next.
+        """
         self._is_over = True
         for submitter in self._submitters:
             submitter.leave()
