@@ -21,6 +21,11 @@ CELL_S = 40
 """The longest time of one cell; a template that imports takes a second or two of a busy machine."""
 
 
+REPLY_S = 2
+"""For the reply to a cell that has ended; ipykernel sends none where a second interrupt comes while
+it handles the first."""
+
+
 class Cell:
     """A cell that has run: what it wrote and showed.
 
@@ -75,13 +80,25 @@ class Kernel(NotebookClient):
     """A kernel with the cells that it has run, newest last."""
 
     messages: list[tuple[str, Any]]
+    _idle: asyncio.Event
+    """Whether the kernel has said that the newest cell has ended."""
 
     async def run(self, source: str) -> Cell:
         """Run a cell to its end, whether it raises or not."""
-        self.nb.cells.append(nbformat.v4.new_code_cell(source))
-        index = len(self.nb.cells) - 1
+        cell = nbformat.v4.new_code_cell(source)
+        self.nb.cells.append(cell)
         self.messages = messages = []
-        cell = await self.async_execute_cell(self.nb.cells[index], index)
+        self._idle = idle = asyncio.Event()
+        execution = asyncio.create_task(self.async_execute_cell(cell, len(self.nb.cells) - 1))
+        is_idle = asyncio.create_task(idle.wait())
+        await asyncio.wait((execution, is_idle), return_when=asyncio.FIRST_COMPLETED)
+        is_idle.cancel()
+        await asyncio.wait((execution,), timeout=REPLY_S)
+        if execution.done():
+            await execution
+        else:
+            execution.cancel()
+            await asyncio.wait((execution,))
         return Cell(cell.outputs, messages)
 
     async def expect(self, source: str) -> Cell:
@@ -125,6 +142,8 @@ class Kernel(NotebookClient):
     def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
         """Note a message of the kernel, and do what nbclient does with it."""
         self.messages.append((msg["msg_type"], msg["content"]))
+        if msg["content"].get("execution_state") == "idle":
+            self._idle.set()
         return super().process_message(msg, cell, cell_index)
 
     def _written(self) -> list[tuple[str, Any]]:

@@ -13,6 +13,7 @@
 //! | [`process`], [`PerProcess`] | which process this is after forks; a value that each makes for itself |
 //! | [`file_id`], [`host`] | which file a path names; how much memory this process may have, and its cgroups |
 //! | [`readiness()`], [`time`], [`mod@spin`] | what a descriptor is ready for, times as the kernel takes them, looking before sleeping |
+//! | [`signals`] | sleeping so that no signal stays unheard |
 //!
 //! # The completion queue: how Rust threads reach an event loop
 //!
@@ -75,6 +76,7 @@ pub mod poll;
 pub mod process;
 mod queue;
 mod readiness;
+pub mod signals;
 pub mod slots;
 pub mod spin;
 mod sync;

@@ -25,9 +25,9 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use forebay_base::time::timespec;
+use forebay_base::signals;
 use forebay_base::{Queue, process};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use crate::death::{Cause, Death};
@@ -260,19 +260,17 @@ impl Client {
         self.enter()?.drive()
     }
 
-    /// Wait until `queue` has an item or there is something to drive, at most so many
-    /// milliseconds.
+    /// Wait until `queue` has an item or there is something to drive, at most so long.
     ///
     /// # Errors
     /// `Interrupted` where a signal arrived; the caller runs its handlers and waits again.
-    pub fn wait(&self, queue: &Queue<Wake>, limit_ms: Option<u64>) -> Result<()> {
-        let limit = limit_ms.map(Duration::from_millis).map(timespec);
+    pub fn wait(&self, queue: &Queue<Wake>, timeout: Option<Duration>) -> Result<()> {
         let ready = self.ready.descriptor()?;
         let mut set = [
             PollFd::new(&*ready, PollFlags::IN),
             PollFd::new(queue, PollFlags::IN),
         ];
-        match poll(&mut set, limit.as_ref()) {
+        match signals::poll(&mut set, timeout) {
             Ok(_) => self.drive(),
             Err(Errno::INTR) => Err(Error::Interrupted),
             Err(errno) => Err(Error::system("poll")(errno)),

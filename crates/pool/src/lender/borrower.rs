@@ -16,10 +16,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_base::Queue;
-use forebay_base::time::timespec;
+use forebay_base::signals;
 use forebay_base::waiters::{Reader, Waiters};
 use forebay_base::wakeup::Wakeup;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -35,9 +35,6 @@ use crate::wire::shared::{QuestionId, Reply, Request, VERSION};
 
 /// The ticket of the first question. Its answer matters only if it refuses the program.
 const HELLO: QuestionId = 1;
-
-/// How long a signal that arrives before a thread sleeps may go unseen: poll(2) reports those alone that arrive during it.
-const SIGNALS_UNSEEN: Duration = Duration::from_millis(200);
 
 /// An answer, and what came along.
 #[derive(Debug)]
@@ -346,13 +343,11 @@ impl Borrower {
             PollFd::new(&*socket, on_socket),
         ];
         let watched = if leads { &mut set[..] } else { &mut set[..1] };
-        let limit = left.map_or(SIGNALS_UNSEEN, |left| left.min(SIGNALS_UNSEEN));
-        let polled = poll(watched, Some(&timespec(limit)));
+        let polled = signals::poll(watched, left);
         wake.clear();
         let mut state = self.lock();
         state.waiters.leave(lead);
         let slept = match polled {
-            Ok(0) if limit == SIGNALS_UNSEEN => Err(Error::Interrupted),
             Ok(_) => Ok(()),
             Err(Errno::INTR) => Err(Error::Interrupted),
             Err(errno) => Err(Error::system("poll")(errno)),

@@ -3,7 +3,10 @@
 use std::ffi::OsString;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
 
+use forebay_base::signals;
+use forebay_base::time::{deadline, left};
 use forebay_pool::client::{Answer, Client, Policy};
 use forebay_pool::death::Cause;
 use forebay_pool::readiness;
@@ -302,12 +305,16 @@ impl PyPool {
         Ok(self.0.drive()?)
     }
 
-    /// Wait without the GIL; returns early at a signal, after its handlers ran.
+    /// Wait without the GIL; signal handlers run meanwhile.
     fn wait(&self, py: Python<'_>, queue: &WakeQueue, timeout: Option<f64>) -> Result<()> {
-        let limit_ms = timeout.map(milliseconds).transpose()?;
-        match py.detach(|| self.0.wait(&queue.0, limit_ms)) {
-            Err(forebay_pool::Error::Interrupted) => Ok(py.check_signals()?),
-            done => Ok(done?),
+        let limit = timeout.map(milliseconds).transpose()?;
+        let deadline = deadline(limit.map(Duration::from_millis));
+        signals::watch();
+        loop {
+            match py.detach(|| self.0.wait(&queue.0, left(deadline))) {
+                Err(forebay_pool::Error::Interrupted) => py.check_signals()?,
+                done => return Ok(done?),
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use forebay_base::signals;
 use forebay_base::time::deadline;
 use forebay_pool::Error;
 use forebay_pool::death::Cause;
@@ -173,6 +174,7 @@ impl Borrower {
         group: u32,
     ) -> Result<Bound<'py, PyAny>> {
         let patience = Duration::try_from_secs_f64(patience).unwrap_or_default();
+        signals::watch();
         loop {
             let ticket = self.ask(|ticket| Request::Ask { ticket, key, group })?;
             let deadline = Some(Instant::now() + patience);
@@ -346,6 +348,7 @@ impl Borrower {
     ) -> Result<Option<Bound<'py, PyTuple>>> {
         let limit = timeout.map(milliseconds).transpose()?;
         let deadline = deadline(limit.map(Duration::from_millis));
+        signals::watch();
         loop {
             match py.detach(|| self.0.wait(ticket, deadline)) {
                 Err(Error::Interrupted) => py.check_signals()?,

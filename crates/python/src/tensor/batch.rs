@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_base::signals;
 use forebay_tensor::stream::{Batch, Deadline, Link, OperationState, StreamError, Until};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -163,6 +164,7 @@ pub(super) fn wait(
     allowed: Option<Duration>,
 ) -> Result<()> {
     let deadline = allowed.and_then(Deadline::after);
+    signals::watch();
     loop {
         match py.detach(|| link.wait(batch, until, deadline)) {
             Ok(()) => return Ok(()),

@@ -1,4 +1,5 @@
 //! Calls of a link that are begun and waited for at once.
+use forebay_base::signals;
 use forebay_tensor::stream::{Batch, Submission, Until};
 use pyo3::prelude::*;
 
@@ -46,6 +47,7 @@ impl TensorLink {
         works: Vec<Submission>,
         timeout: Option<f64>,
     ) -> Result<()> {
+        signals::watch();
         let begun = py.detach(|| {
             self.link.begin(batch, works, allowed(timeout))?;
             self.link.wait(batch, Until::All, None)

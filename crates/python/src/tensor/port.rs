@@ -1,6 +1,7 @@
 //! `forebay._core.TensorPort`: an event loop's way to links, or that of the thread that completes futures.
 use std::os::fd::RawFd;
 
+use forebay_base::signals;
 use forebay_tensor::stream::{Port, StreamError};
 use pyo3::prelude::*;
 
@@ -47,6 +48,7 @@ impl TensorPort {
     /// The same for a thread: sleep without the GIL until there is news; `None` once the port is closed.
     fn wait(&self, py: Python<'_>) -> Result<Option<Vec<u64>>> {
         let mut tickets = Vec::new();
+        signals::watch();
         loop {
             match py.detach(|| self.port.wait(&mut tickets)) {
                 // What was given up has no ticket: its late answer lets go of memory all the same.

@@ -1,5 +1,6 @@
 //! Waiting without the GIL.
 
+use forebay_base::signals;
 use forebay_transport::Error;
 use pyo3::prelude::*;
 
@@ -45,6 +46,7 @@ pub fn retry<R: Send>(
     py: Python<'_>,
     mut wait: impl FnMut() -> Result<R, Error> + Send,
 ) -> Result<R, Stop> {
+    signals::watch();
     loop {
         match py.detach(&mut wait) {
             Err(Error::Interrupted) => py.check_signals()?,

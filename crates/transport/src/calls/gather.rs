@@ -12,9 +12,10 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_base::time::{left, timespec};
+use forebay_base::signals;
+use forebay_base::time::left;
 use forebay_base::wakeup::Wakeup;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use crate::calls::call::Outcome;
@@ -205,8 +206,7 @@ fn sleep_until(fds: &mut [PollFd<'_>], until: Option<Instant>, look: bool) -> Re
     if look && find(fds) {
         return Ok(());
     }
-    let timeout = left(until).map(timespec);
-    match poll(fds, timeout.as_ref()) {
+    match signals::poll(fds, left(until)) {
         Ok(_) => Ok(()),
         Err(Errno::INTR) => Err(Error::Interrupted),
         Err(errno) => Err(Error::System {

@@ -4,9 +4,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use forebay_base::time::{left, timespec};
+use forebay_base::signals;
+use forebay_base::time::left;
 use forebay_base::wakeup::Wakeup;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use crate::drive::look::{Look, spin};
@@ -56,8 +57,7 @@ pub(crate) fn sleep(
     let looked = read && look.is_worth_it();
     before_sleep(); // not before spinning: the thread that was answered may be waiting for this core
     let slept = Instant::now();
-    let timeout = left(deadline).map(timespec);
-    match poll(&mut fds, timeout.as_ref()) {
+    match signals::poll(&mut fds, left(deadline)) {
         Ok(_) => {}
         Err(Errno::INTR) => return Err(Error::Interrupted),
         Err(errno) => {

@@ -7,8 +7,9 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use forebay_base::signals;
 use forebay_base::time::timespec;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::limit::{
@@ -73,10 +74,12 @@ impl Look {
     pub fn await_input(
         &mut self,
         descriptor: BorrowedFd<'_>,
-        timeout: Option<&Timespec>,
+        timeout: Option<Duration>,
     ) -> Result<(), Errno> {
         let mut watched = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
-        self.or_sleep(descriptor, || poll(&mut watched, timeout).map(drop))
+        self.or_sleep(descriptor, || {
+            signals::poll(&mut watched, timeout).map(drop)
+        })
     }
 
     /// Record a spin that found something.

@@ -4,9 +4,10 @@ use std::sync::{Arc, MutexGuard};
 use std::thread::{current, park_timeout};
 use std::time::{Duration, Instant};
 
-use forebay_base::time::{left, timespec};
+use forebay_base::signals;
+use forebay_base::time::left;
 use forebay_transport::stream::Socket;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use super::drivers::Wants;
@@ -160,7 +161,6 @@ impl<M: Send + Sync + 'static> Link<M> {
         verbs: Option<&[Socket; 2]>,
         until: Option<Instant>,
     ) -> Result<bool, StreamError> {
-        let timeout = left(until).map(timespec);
         let wakeup = self.wakeup.as_fd();
         let [completed, lifeline] =
             verbs.map_or([wakeup; 2], |sockets| sockets.each_ref().map(AsFd::as_fd));
@@ -171,7 +171,7 @@ impl<M: Send + Sync + 'static> Link<M> {
             PollFd::from_borrowed_fd(lifeline, PollFlags::RDHUP),
         ];
         let count = if verbs.is_some() { watched.len() } else { 2 };
-        match poll(&mut watched[..count], timeout.as_ref()) {
+        match signals::poll(&mut watched[..count], left(until)) {
             Ok(_) => {}
             Err(Errno::INTR) => return Err(StreamError::Interrupted),
             Err(errno) => return Err(StreamError::system("poll")(errno)),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use forebay_base::accept::ACCEPTS_PER_TURN;
 use forebay_base::poll::{Poll, Ready, Token};
 use forebay_base::slots::{Key, Slots};
-use forebay_base::time::{self, timespec};
+use forebay_base::time;
 use forebay_transport::drive::Look;
 use forebay_transport::serve::{Accepted, Acceptor, PendingHandshakes};
 use forebay_transport::stream::owner::foreign_user_message;
@@ -221,8 +221,8 @@ impl<K: Send> Reactor<K> {
                 self.handshakes.deadline(),
                 self.timers.deadline(),
             ];
-            let timeout = time::left(dues.into_iter().flatten().min()).map(timespec);
-            let slept = self.look.await_input(self.poll.as_fd(), timeout.as_ref());
+            let timeout = time::left(dues.into_iter().flatten().min());
+            let slept = self.look.await_input(self.poll.as_fd(), timeout);
             if let Err(errno) = slept
                 && errno != Errno::INTR
             {

@@ -3,8 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use forebay_base::time::{left, timespec};
-use rustix::event::{PollFd, PollFlags, poll};
+use forebay_base::signals;
+use forebay_base::time::left;
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use super::{Guard, Messages, release, signals_room_as_input};
@@ -117,8 +118,7 @@ fn interest_of(state: &mut Guard<'_>) -> PollFlags {
 }
 
 fn sleep(socket: &Watch, interest: PollFlags, deadline: Option<Instant>) -> Result<()> {
-    let timeout = left(deadline).map(timespec);
-    match poll(&mut [PollFd::new(socket, interest)], timeout.as_ref()) {
+    match signals::poll(&mut [PollFd::new(socket, interest)], left(deadline)) {
         Ok(_) => Ok(()),
         Err(Errno::INTR) => Err(Error::Interrupted),
         Err(errno) => Err(Error::System {
