@@ -31,7 +31,7 @@ use crate::dispatcher::clients::Clients;
 use crate::dispatcher::commits::Commits;
 use crate::dispatcher::commits::purpose::Purpose;
 use crate::dispatcher::context::Context;
-use crate::dispatcher::handover::{Handover, MovedWorker, PendingHandover, Reserve};
+use crate::dispatcher::handover::{Handover, MovedWorker, PendingHandover, SpareDescriptors};
 use crate::dispatcher::poll::{Poll, Ready, Source, Token, watch_only};
 use crate::dispatcher::reload::{Parked, Reload};
 use crate::dispatcher::settings::Settings;
@@ -393,11 +393,11 @@ impl Driver {
 
     /// Have the clients answered and disconnected, where there are descriptors for what is to be given.
     fn begin_to_give(&mut self, within: Duration, given: Sender<Result<Handover>>) {
-        match Reserve::new(self.workers.busy().count()) {
-            Ok(reserve) => {
+        match SpareDescriptors::new(self.workers.busy().count()) {
+            Ok(spares) => {
                 self.clients.shut(&self.cx.poll);
                 let until = Instant::now() + within;
-                self.giving = Some(PendingHandover::new(until, given, reserve));
+                self.giving = Some(PendingHandover::new(until, given, spares));
             }
             Err(error) => drop(given.send(Err(error))),
         }
@@ -430,7 +430,7 @@ impl Driver {
             clients.flush(cx, commits);
         }
         if is_ready && (is_over || clients.is_answered()) {
-            giving.free_reserve();
+            giving.free_spares();
             let given = give(cx, clients, workers);
             self.closing = given.is_ok();
             if given.is_err() {

@@ -63,11 +63,11 @@ impl MovedWorker {
 
 /// Descriptors that are kept for a handover, so that it fails for want of them before a client is disconnected.
 #[derive(Default)]
-pub struct Reserve {
+pub struct SpareDescriptors {
     _descriptors: Vec<File>,
 }
 
-impl Reserve {
+impl SpareDescriptors {
     /// Those for the clients' socket, its lock, and so many workers.
     ///
     /// # Errors
@@ -86,21 +86,21 @@ impl Reserve {
 pub struct PendingHandover {
     until: Instant,
     given: Sender<Result<Handover>>,
-    reserve: Reserve,
+    spares: SpareDescriptors,
 }
 
 impl PendingHandover {
-    pub fn new(until: Instant, given: Sender<Result<Handover>>, reserve: Reserve) -> Self {
+    pub fn new(until: Instant, given: Sender<Result<Handover>>, spares: SpareDescriptors) -> Self {
         Self {
             until,
             given,
-            reserve,
+            spares,
         }
     }
 
-    /// Let go of the reserved descriptors: those that are given are made now.
-    pub fn free_reserve(&mut self) {
-        self.reserve = Reserve::default();
+    /// Let go of the spare descriptors: those that are given are made now.
+    pub fn free_spares(&mut self) {
+        self.spares = SpareDescriptors::default();
     }
 
     /// When clients and workers are not waited for any longer.
