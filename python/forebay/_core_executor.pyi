@@ -172,6 +172,14 @@ class Dispatcher:
     ) -> None: ...
     def calls(self, timeout: float | None) -> list[tuple[int, str, bytes, str]] | None:
         """(ticket, method, arguments in msgpack, who asks) for the main thread; None: closed."""
+    def set_capacity(
+        self,
+        workers_max: int,
+        guaranteed: Sequence[int],
+        cores_milli: int | None = None,
+        memory_limit: int | None = None,
+    ) -> None:
+        """Dispatch for another capacity from now on; None, or less memory: as before."""
     def set_gateway(self, pid: int | None) -> None:
         """Take connections of this process for the gateway's, which may act for others."""
     def audit(self, act: str, by: str, id: int | None, object: str) -> None:

@@ -3,7 +3,7 @@
 mod rig;
 
 use forebay_executor::action::Action;
-use forebay_executor::machine::Policy;
+use forebay_executor::machine::{Capacity, Policy};
 use forebay_executor::request::{Lane, Options, Status};
 
 use rig::{Rig, death, definition, options};
@@ -242,6 +242,58 @@ fn a_lane_takes_an_idle_burst_workers_place_where_all_are_taken() {
     );
     assert_eq!(started(&actions), 1);
     assert!(rig.machine.view(first).unwrap().slot.is_some());
+}
+
+#[test]
+fn another_capacity_is_dispatched_for_at_once() {
+    let mut rig = Rig::new(Policy {
+        workers_max: 2,
+        guaranteed: [0, 0, 0],
+        ..policy()
+    });
+    let capacity = |workers_max| Capacity {
+        workers_max,
+        guaranteed: [0, 0, 0],
+        cores_milli: None,
+        memory_limit: None,
+    };
+    rig.now = 100;
+    for _ in 0..4 {
+        rig.submit("long", Options::default());
+    }
+    let runs = rig.start_and_dispatch();
+    assert_eq!(runs.len(), 2);
+    rig.machine.set_capacity(rig.now, capacity(3));
+    assert_eq!(rig.start_and_dispatch().len(), 1, "it has grown by one");
+    rig.machine.set_capacity(rig.now, capacity(1));
+    assert!(rig.take().is_empty(), "what runs is not ended");
+    let (slot, id, attempt) = runs[0];
+    rig.succeed(slot, id, attempt);
+    rig.submit("long", Options::default());
+    assert_eq!(started(&rig.take()), 0, "three are more than one");
+}
+
+#[test]
+fn memory_is_promised_beyond_what_there_was_and_never_below() {
+    let mut policy = Policy {
+        memory_limit: Some(1_000),
+        ..policy()
+    };
+    let grown = |memory_limit| Capacity {
+        workers_max: 9,
+        guaranteed: [1, 1, 0],
+        cores_milli: Some(9_000),
+        memory_limit,
+    };
+    let mut limit_after = |memory_limit| {
+        let mut rig = Rig::new(policy.clone());
+        rig.machine.set_capacity(rig.now, grown(memory_limit));
+        policy.memory_limit = rig.machine.figures(rig.now).memory_limit_bytes;
+        policy.memory_limit
+    };
+    assert_eq!(limit_after(Some(3_000)), Some(3_000));
+    assert_eq!(limit_after(Some(2_000)), Some(3_000), "its guard would end what runs");
+    assert_eq!(limit_after(None), Some(3_000));
 }
 
 #[test]

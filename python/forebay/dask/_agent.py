@@ -48,6 +48,9 @@ AGAIN_S: Final = 0.5
 LOOK_S: Final = 1.0
 """Between two looks at the agent's own socket."""
 
+SIZE_S: Final = 2.0
+"""Between two looks at the size of the cluster."""
+
 WARN_S: Final = 30.0
 """Between two warnings that it is not reached."""
 
@@ -88,6 +91,8 @@ class Cluster:
         self._local: LocalCluster | None = None
         self._client: Client | None = None
         self._lock = asyncio.Lock()
+        self._size: dict[str, Any] = {}
+        """What was told of it last."""
 
     async def start(self) -> dict[str, Any]:
         """Connect, or start it; what it is."""
@@ -103,13 +108,38 @@ class Cluster:
         client = await self._connect()
         with contextlib.suppress(TimeoutError):  # they come later
             await cast(Awaitable[None], client.wait_for_workers(1, timeout=FIRST_NODE_S))
-        nodes, threads, memory = await client.run_on_scheduler(_totals)
-        return {
-            "text": f"the Dask cluster at {self._address} ({nodes} nodes, {threads} threads)",
+        self._size = await self._measure(client)
+        return self._size | {
             "is_here": self._local is not None,
+            "certificates": _certificates(client.security) if self._is_encrypted else None,
+        }
+
+    async def watch(self) -> None:
+        """Tell the server whenever it has another size, until cancelled.
+
+        Nothing is told of one without nodes: its workers wait for the next.
+        """
+        while True:
+            await asyncio.sleep(SIZE_S)
+            client = self._client
+            if client is None or client.status != "running":
+                continue
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    size = await self._measure(client)
+            except Exception:  # whatever says that its scheduler was lost
+                continue
+            if size["threads"] and size != self._size:
+                self._size = size
+                say(**size)
+
+    async def _measure(self, client: Client) -> dict[str, Any]:
+        nodes, threads, memory = await client.run_on_scheduler(_totals)
+        node = "node" if nodes == 1 else "nodes"
+        return {
+            "text": f"the Dask cluster at {self._address} ({nodes} {node}, {threads} threads)",
             "memory_bytes": memory,
             "threads": threads,
-            "certificates": _certificates(client.security) if self._is_encrypted else None,
         }
 
     @property
@@ -336,10 +366,11 @@ async def _serve(given: dict[str, Any]) -> None:
     say(**told)
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.add_reader(0, ended.set)
-    keeping = asyncio.create_task(listener.keep())
+    kept = [asyncio.create_task(one) for one in (listener.keep(), cluster.watch())]
     await ended.wait()
     loop.remove_reader(0)
-    keeping.cancel()
+    for one in kept:
+        one.cancel()
     listener.close()
     await cluster.close()
 

@@ -45,24 +45,33 @@ class DaskEngine:
         self._socket = socket.with_name(f"{os.getpid()}{socket.suffix}")
         self._warn = warn
         self._agent: subprocess.Popen[bytes] | None = None
+        self._changed: Callable[[Capacity], None] = lambda capacity: None
         self._told: dict[str, Any] = {}
         self._lock = threading.Lock()
         """So that no agent is started behind the end."""
         self._closing = threading.Event()
         self._listener: threading.Thread | None = None
 
-    def start(self) -> Capacity:
+    def start(self, changed: Callable[[Capacity], None]) -> Capacity:
         """Connect to the cluster, or start one here.
+
+        Args:
+            changed: gets what it has when it has grown, or lost nodes; in a thread of its own.
 
         Raises:
             ConfigError: it cannot be reached, or `distributed` is missing.
         """
+        self._changed = changed
         self._remove_left()
         told = self._begin()
         self._listener = threading.Thread(target=self._listen, name="forebay-engine", daemon=True)
         self._listener.start()
-        memory = told["memory_bytes"] or None
-        return Capacity(told["text"], told["is_here"], memory, told["threads"])
+        return self._capacity(told)
+
+    def _capacity(self, size: dict[str, Any]) -> Capacity:
+        """What the agent says of the size of the cluster."""
+        memory = size["memory_bytes"] or None
+        return Capacity(size["text"], self._told["is_here"], memory, size["threads"])
 
     def place(self) -> Place:
         """Where stand-ins wait for nodes."""
@@ -132,14 +141,17 @@ class DaskEngine:
         while True:
             assert self._agent is not None
             while (told := _line(self._agent.stdout)) is not None:
-                self._warn(told["warning"])
+                if "warning" in told:
+                    self._warn(told["warning"])
+                else:
+                    self._changed(self._capacity(told))
             if self._closing.is_set():
                 return
             self._agent.wait()
             self._warn("the agent of the engine dask has ended and is started again")
             while not self._closing.wait(PAUSE_S):
                 try:
-                    self._begin()
+                    self._changed(self._capacity(self._begin()))
                 except (ConfigError, BrokenError) as error:
                     self._warn(str(error))
                 else:

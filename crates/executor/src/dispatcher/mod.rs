@@ -40,7 +40,7 @@ use crate::dispatcher::supervisor::shared::Shared;
 use crate::error::{Error, Refusal, Result};
 use crate::feed::{Exposition, Happening};
 use crate::id::RequestId;
-use crate::machine::{Figures, Machine, ScheduleView, Why, WorkerView};
+use crate::machine::{Capacity, Figures, Machine, ScheduleView, Why, WorkerView};
 use crate::manifest::Manifest;
 use crate::request::{Blob, Death, Millis, Options, Slot};
 use crate::store::{PruneRule, Pruned};
@@ -198,6 +198,14 @@ impl Dispatcher {
     /// `Closed`.
     pub fn uncordon(&self) -> Result<bool> {
         self.request(Command::Uncordon)
+    }
+
+    /// Dispatch for another capacity from now on: the cluster has grown, or lost nodes. In force when this returns.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn set_capacity(&self, capacity: Capacity) -> Result<()> {
+        self.request(|answer| Command::Capacity(capacity, answer))
     }
 
     /// Take the connections of this process for the gateway's from now on: it alone may say for whom it submits,

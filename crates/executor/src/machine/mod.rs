@@ -43,7 +43,7 @@ use std::sync::Arc;
 
 pub use admission::Cordon;
 pub use figures::{Figures, LaneFigures, RequestView, WorkerView};
-pub use policy::Policy;
+pub use policy::{Capacity, Policy};
 pub use queues::Waits;
 pub use runs::{AdoptedRun, AdoptedWorker, Cancelled};
 pub use schedules::cron::Cron;
@@ -143,6 +143,12 @@ impl Machine {
             // A handed request has not begun.
             self.parts.recall_all();
         }
+        self.settle(now);
+    }
+
+    /// Dispatches for another capacity. Workers above it stay until they are idle or have ended.
+    pub fn set_capacity(&mut self, now: Millis, capacity: Capacity) {
+        self.parts.policy.adapt(capacity);
         self.settle(now);
     }
 

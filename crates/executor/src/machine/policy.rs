@@ -74,6 +74,19 @@ pub struct Policy {
     pub server_number: u8,
 }
 
+/// What there is for workers, which changes with a cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct Capacity {
+    /// See [`Policy::workers_max`].
+    pub workers_max: u32,
+    /// See [`Policy::guaranteed`].
+    pub guaranteed: [u32; 3],
+    /// See [`Policy::cores_milli`]; `None`: as before.
+    pub cores_milli: Option<u32>,
+    /// See [`Policy::memory_limit`]; `None`, or less: as before.
+    pub memory_limit: Option<u64>,
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self {
@@ -122,6 +135,16 @@ impl Policy {
         }
         let first = LANES.iter().find(|one| self.guaranteed[**one as usize] > 0);
         u32::from(first == Some(&lane)).min(wanted)
+    }
+
+    /// Dispatch for this from now on.
+    pub(crate) fn adapt(&mut self, capacity: Capacity) {
+        self.workers_max = capacity.workers_max;
+        self.guaranteed = capacity.guaranteed;
+        self.cores_milli = capacity.cores_milli.unwrap_or(self.cores_milli);
+        // Never less: what the workers of a lost node had counts until their ends are known, and the guard would end
+        // others for it.
+        self.memory_limit = capacity.memory_limit.max(self.memory_limit);
     }
 
     /// Cores, rounded up.

@@ -14,13 +14,14 @@ use forebay_executor::dispatcher::{Dispatcher, Order, StartedWorker, Waited};
 use forebay_executor::error::Error;
 use forebay_executor::feed::{Happening, ServiceChange};
 use forebay_executor::id::RequestId;
+use forebay_executor::machine::Capacity;
 use forebay_executor::message::options as options_in;
 use forebay_executor::request::{Cause, Death, Options};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
-use super::settings::{prune_rule, settings_of};
+use super::settings::{prune_rule, settings_of, workers_or_default};
 use super::{moved, seen};
 use crate::error::{Result, broken};
 use crate::sys::descriptor::take;
@@ -252,6 +253,24 @@ impl PyDispatcher {
 
     fn set_schedule(&self, py: Python<'_>, name: String, paused: bool) -> Result<bool> {
         Ok(py.detach(|| self.core.set_schedule(name, paused))?)
+    }
+
+    #[pyo3(signature = (workers_max, guaranteed, cores_milli = None, memory_limit = None))]
+    fn set_capacity(
+        &self,
+        py: Python<'_>,
+        workers_max: u32,
+        guaranteed: [u32; 3],
+        cores_milli: Option<u32>,
+        memory_limit: Option<u64>,
+    ) -> Result<()> {
+        let capacity = Capacity {
+            workers_max: workers_or_default(workers_max),
+            guaranteed,
+            cores_milli,
+            memory_limit,
+        };
+        Ok(py.detach(|| self.core.set_capacity(capacity))?)
     }
 
     fn set_gateway(&self, py: Python<'_>, pid: Option<i32>) -> Result<()> {

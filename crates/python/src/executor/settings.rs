@@ -41,7 +41,7 @@ pub fn settings_of(dict: &Bound<'_, PyDict>) -> Result<Settings> {
     Ok(settings)
 }
 
-/// 0 means never, for what makes a worker be replaced, and as many workers as there is room for.
+/// 0 means never, for what makes a worker be replaced.
 fn read_zeros(policy: &mut Policy) {
     for never in [
         &mut policy.worker_age_max_ms,
@@ -52,8 +52,14 @@ fn read_zeros(policy: &mut Policy) {
             *never = u64::MAX;
         }
     }
-    if policy.workers_max == 0 {
-        policy.workers_max = Policy::default().workers_max;
+    policy.workers_max = workers_or_default(policy.workers_max);
+}
+
+/// 0 means as many workers as there is room for.
+pub fn workers_or_default(workers_max: u32) -> u32 {
+    match workers_max {
+        0 => Policy::default().workers_max,
+        given => given,
     }
 }
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from forebay.errors import ConfigError
+from forebay.errors import ClosedError, ConfigError
 from forebay.executor.engine.group import NodeGroup
 from forebay.executor.engine.order import Order, Place
 from forebay.executor.engine.stand_in import StandIn
 
 if TYPE_CHECKING:
+    from forebay._core import Dispatcher
     from forebay.config import ExecutorConfig, PoolConfig
     from forebay.executor.app.target import Target
     from forebay.executor.server.worker_group import WorkerGroup
@@ -50,8 +53,11 @@ class Capacity:
 class Engine(Protocol):
     """A cluster, from `start` until `close`."""
 
-    def start(self) -> Capacity:
+    def start(self, changed: Callable[[Capacity], None]) -> Capacity:
         """Connect to it, or start it.
+
+        Args:
+            changed: gets what it has when it has grown, or lost nodes; in a thread of its own.
 
         Raises:
             ConfigError, BrokenError: it cannot be used; the message says what to do.
@@ -111,10 +117,14 @@ class Cluster:
         socket: Path,
         warn: Callable[[str], None],
     ) -> None:
+        self._config = config
         self._engine = find_engine(config.engine)(config, socket, warn)
         self._target = target
         self._pool = pool
-        self._capacity = self._engine.start()
+        self._lock = threading.Lock()
+        """Held while the capacity, or who dispatches for it, is another."""
+        self._dispatcher: Dispatcher | None = None
+        self._capacity = self._engine.start(self._changed)
 
     def spec(self) -> Spec[Any]:
         """A stand-in."""
@@ -134,19 +144,41 @@ class Cluster:
         )
         return NodeGroup(spec, order, self._engine.place, start_timeout=start_timeout)
 
-    def settings(self, config: ExecutorConfig) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """What of a dispatcher's settings follows from the cluster."""
-        capacity, settings = self._capacity, dict[str, Any]()
-        if capacity.threads:
-            settings["workers_max"] = min(config.max_workers, capacity.threads)
-        if 0 < capacity.threads < LANES:
-            settings["guaranteed"] = [0, 0, 0]  # an idle one leaves its thread to another lane
+        return self._sizes() | {"elsewhere": not self._capacity.is_here}
+
+    def attend(self, dispatcher: Dispatcher) -> None:
+        """Have it dispatch for what the cluster has, from now on."""
+        with self._lock:
+            self._dispatcher = dispatcher
+            self._adapt()
+
+    def _changed(self, capacity: Capacity) -> None:
+        with self._lock:
+            self._capacity = capacity
+            self._adapt()
+
+    def _adapt(self) -> None:
+        if self._dispatcher is not None:
+            with contextlib.suppress(ClosedError):  # its server ends
+                self._dispatcher.set_capacity(**self._sizes())
+
+    def _sizes(self) -> dict[str, Any]:
+        """Those settings that change with it."""
+        config, capacity = self._config, self._capacity
+        threads = capacity.threads or config.max_workers  # without nodes they come later
+        sizes: dict[str, Any] = {
+            "workers_max": min(config.max_workers or threads, threads),
+            "guaranteed": [config.short_workers, config.long_workers, 0],
+        }
+        if 0 < threads < LANES:
+            sizes["guaranteed"] = [0, 0, 0]  # an idle one leaves its thread to another lane
         if not capacity.is_here:
-            settings["elsewhere"] = True
-            settings["memory_limit"] = config.max_memory or capacity.memory_bytes
             if capacity.threads:
-                settings["cores_milli"] = 1000 * capacity.threads
-        return settings
+                sizes["cores_milli"] = 1000 * capacity.threads
+            sizes["memory_limit"] = config.max_memory or capacity.memory_bytes
+        return sizes
 
     def facts(self) -> dict[str, Any]:
         """What it is, for people."""

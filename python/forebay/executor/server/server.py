@@ -327,6 +327,8 @@ class Server:
         parts.callback(self._slow.shutdown, cancel_futures=True)
         parts.callback(self._tests.shutdown)
         self._dispatcher = dispatcher = self._dispatch(parts, place)
+        if self._cluster is not None:
+            self._cluster.attend(dispatcher)
         self._services = Services(paths.pool_socket, self._pool, self._warm, dispatcher.note_event)
         parts.callback(self._close_services, self._services)
         succession = self._succession
@@ -350,7 +352,7 @@ class Server:
             config, self.paths, reloads=self._reloads, ends_when_idle=self._ends_when_idle
         )
         if self._cluster is not None:
-            settings.update(self._cluster.settings(config))
+            settings.update(self._cluster.settings())
         if place is not None:
             settings.update(
                 passed=place.clients, gateway=place.gateway or 0, moved=aged(place.workers)
