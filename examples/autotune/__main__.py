@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .programs import HELD_OUT
+from .programs import HELD_OUT, TRAINING
 
 if TYPE_CHECKING:
     import forebay
@@ -36,6 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.quick:
         parser.set_defaults(**QUICK)
         options = parser.parse_args(argv)  # what was said counts more than what is quick
+    if (programs := options.rounds * options.episodes) > len(TRAINING):
+        parser.error(
+            f"--rounds {options.rounds} of --episodes {options.episodes} take {programs} programs;"
+            f" there are {len(TRAINING)}"
+        )
     if shutil.which("gcc") is None:
         print("this needs gcc; install it", file=sys.stderr)
         return 1
@@ -45,15 +50,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ninterrupted; the server has ended", file=sys.stderr)
         return INTERRUPTED
+    if not study.learned:
+        return 1
     from .plot import plot
 
     print(f"\n{study.table()}\n\n{study.verdict()}; {study.minutes:.1f} minutes in all.")
     print(f"figures: {study.save(options.json)}\npicture: {plot(study, options.picture)}")
-    return 0
+    return 0 if len(study.learned) == len(options.seeds) else 1
 
 
 def _study(options: argparse.Namespace) -> Study:
     import forebay
+    from forebay.errors import Error
 
     from .app import Learned, learn
     from .server import served
@@ -70,7 +78,10 @@ def _study(options: argparse.Namespace) -> Study:
         learned: list[Learned] = []
         for seed, request in zip(options.seeds, requests, strict=True):
             _follow(seed, request)
-            learned.append(request.result())
+            try:
+                learned.append(request.result())
+            except Error as error:  # the others go on, and are kept
+                print(f"seed {seed} has failed: {error}", file=sys.stderr)
     return Study(learned, (time.monotonic() - began) / 60)
 
 
@@ -94,7 +105,7 @@ def _follow(seed: int, request: forebay.Request) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m examples.autotune",
-        description="Learn gcc's flags on some programs, and compare on others with two searches.",
+        description="Learn gcc's flags on some programs, and compare on others with searches.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -102,16 +113,23 @@ def _parser() -> argparse.ArgumentParser:
     add("--quick", action="store_true", help="one seed, four programs to judge by")
     add("--seeds", type=_numbers, default=[1, 2, 3, 4, 5], metavar="N,N", help="1,2,3,4,5")
     add("--programs", type=_names, default=list(HELD_OUT), metavar="A,B", help="to judge by; all 8")
-    add("--rounds", type=int, default=5, help="of training (%(default)s)")
-    add("--episodes", type=int, default=12, help="programs of a round (%(default)s)")
-    add("--trials", type=int, default=24, help="compilations, for each way (%(default)s)")
+    add("--rounds", type=_positive, default=5, help="of training (%(default)s)")
+    add("--episodes", type=_positive, default=12, help="programs of a round (%(default)s)")
+    add("--trials", type=_positive, default=24, help="compilations, for each way (%(default)s)")
     add("--engine", help="of `forebay serve`, such as dask")
-    add("--scheduler", metavar="ADDRESS", help="of the engine's cluster; a local one if left out")
+    add("--scheduler", metavar="ADDRESS", help="of a cluster here; one is started if left out")
     add("--http", metavar="HOST:PORT", help="serve the dashboard there (needs forebay[server])")
     build = Path("build/autotune")
     add("--json", type=Path, default=build / "autotune.json", help="figures (%(default)s)")
     add("--picture", type=Path, default=build / "autotune.png", help="drawn there (%(default)s)")
     return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is below 1")
+    return number
 
 
 def _numbers(text: str) -> list[int]:

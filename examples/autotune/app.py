@@ -3,7 +3,8 @@
 `forebay serve examples/autotune/app.py`, then `forebay run learn --seed 1`.
 
 Requests share nothing but arguments, results and the address of the tensor server, so that each
-may run on another node: actors return their trials, and the learner alone writes the replay file.
+may run in another process, of a cluster on this machine too: actors return their trials, and the
+learner alone writes the replay file.
 """
 
 from __future__ import annotations
@@ -117,9 +118,11 @@ def judge(
     """
     options, name = options_of(), f"{seed} {program}"
     search: Search
-    if way == "learned":
-        pulled = _pull(ctx, weights)
-        search = LearnedSearch(options, pulled, source(program), budget=trials, seed=name)
+    if way in ("learned", "untaught"):
+        known = Learner(len(Settings(options))).untaught()
+        if way == "learned":
+            known = _pull(ctx, weights)
+        search = LearnedSearch(options, known, source(program), budget=trials, seed=name)
     else:
         search = {"demo": Search, "random": RandomSearch}[way](options, budget=trials, seed=name)
     _run(ctx, program, search)
@@ -139,7 +142,7 @@ def learn(
     steps: int = 300,
     folder: str = ".",
 ) -> Learned:
-    """Learn flags on generated programs, then compare three ways on programs held out.
+    """Learn flags on generated programs, then compare four ways on programs held out.
 
     Args:
         ctx: of the run.
@@ -150,7 +153,7 @@ def learn(
         explored: compilations of an episode.
         trials: compilations for each program and way when judging.
         steps: batches to learn from after each round.
-        folder: where the replay file is written.
+        folder: where the replay file is written, `<id>.fbr`; it stays there.
     """
     made = ctx.progress(total=rounds * episodes + len(WAYS) * len(held_out), unit="requests")
     kind = record_type(len(Settings(options_of())))
@@ -198,7 +201,6 @@ def _learn(
     learner: Learner, replay: forebay.RecordFile, steps: int, rng: np.random.Generator
 ) -> float:
     """Learn from so many batches; returns the error of the last ones, in logarithms of size."""
-    learner.rescale(replay.sample(BATCH, rng=rng))
     errors = [learner.step(replay.sample(BATCH, rng=rng)) for _ in range(steps)]
     return float(np.sqrt(np.mean(errors[-20:])))
 

@@ -20,11 +20,11 @@ _TOKEN = re.compile(r"\w+|[^\s\w]")
 _IN_SOURCE = {
     "loops": re.compile(r"for|while"),
     "branches": re.compile(r"if|case|\?"),
-    "calls": re.compile(r"\("),
+    "parentheses": re.compile(r"\("),
     "indices": re.compile(r"\["),
     "floats": re.compile(r"float|double"),
     "divisions": re.compile(r"[/%]"),
-    "members": re.compile(r"\.|>"),
+    "members": re.compile(r"\.|>"),  # an arrow ends so, and so do comparisons
 }
 _IN_BUILD = {
     "called": re.compile(r"call"),
@@ -32,7 +32,7 @@ _IN_BUILD = {
     "stack": re.compile(r"push|pop"),
     "moves": re.compile(r"mov.*"),
     "arithmetic": re.compile(r"lea|i?mul|i?div|sh[lr]|sar"),
-    "vectors": re.compile(r".*[sp][sd]"),
+    "sse": re.compile(r".*[sp][sd]"),
 }
 FEATURES: tuple[str, ...] = (*_IN_SOURCE, *_IN_BUILD, "bytes", "constants")
 

@@ -3,9 +3,7 @@
 A trial's value is the logarithm of its size over that at -Os, so values of settings add up. The
 effect of a setting is a base and a change with each feature. Most settings do nothing, so both are
 learned as a lasso (Tibshirani, 1996), by proximal gradient steps on batches of trials; a change
-costs more than a base, because the columns of the features are scaled down. On the trials of
-generated programs left out, it explained half of the variance, ridge regression a third, and Adam
-without a penalty a tenth.
+costs more than a base, because the columns of the features are scaled down.
 """
 
 from __future__ import annotations
@@ -33,6 +31,8 @@ MOMENTUM = 0.9
 PENALTY = 2e-4
 RATE = 0.1
 SPREAD_MIN = 3e-3
+SPREAD_PART = 0.5
+"""Doubt about an effect, as a part of its size: a setting that does much may do less elsewhere."""
 
 
 class Settings:
@@ -66,7 +66,8 @@ class Weights:
 
     Attributes:
         table: a row for each setting: the base of its effect, the change with each feature, and
-            how far programs differ. The last two rows are mean and deviation of the features.
+            how far from what is expected it may be. The last two rows are mean and deviation of
+            the features.
     """
 
     table: Floats
@@ -78,7 +79,7 @@ class Weights:
 
     @property
     def spread(self) -> Floats:
-        """How far the effects of each setting differ between programs."""
+        """How far from what is expected the effect of each setting in a program may be."""
         return self.table[:-2, -1]
 
 
@@ -99,20 +100,19 @@ class Learner:
         self._settings = settings
         self._weights = np.zeros((settings, 1 + len(FEATURES)), np.float32)
         self._gradient = np.zeros_like(self._weights)
-        self._scale = np.array([np.zeros(len(FEATURES)), np.ones(len(FEATURES))], np.float32)
+        self._scale: Floats | None = None
+        """Mean and deviation of the features in the first batch: weights refer to it ever after."""
 
     def untaught(self) -> Weights:
         """Weights before anything was learned: no setting has an effect."""
         return self._table(np.full(self._settings, SPREAD_MIN, np.float32))
 
-    def rescale(self, records: npt.NDArray[np.void]) -> None:
-        """Take the scale of the features from a sample."""
-        features = records["features"]
-        self._scale = np.array([features.mean(axis=0), features.std(axis=0) + 1e-3], np.float32)
-
     def step(self, records: npt.NDArray[np.void]) -> float:
         """Learn from a batch; returns its mean squared error before."""
-        given = inputs(records["features"], self._scale)
+        features = records["features"]
+        if self._scale is None:
+            self._scale = np.array([features.mean(axis=0), features.std(axis=0) + 1e-3], np.float32)
+        given = inputs(features, self._scale)
         on = np.unpackbits(records["on"], axis=1, count=self._settings).astype(np.float32)
         errors = np.einsum("bs,bs->b", on, given @ self._weights.T) - records["value"]
         gradient = (on * errors[:, None]).T @ given / len(records)
@@ -122,12 +122,16 @@ class Learner:
         return float(np.mean(errors**2))
 
     def weights(self, records: npt.NDArray[np.void]) -> Weights:
-        """What was learned; how far programs differ is taken from those of a sample."""
-        effects = inputs(records["features"], self._scale) @ self._weights.T
-        spread = SPREAD_MIN + 0.5 * np.sqrt(np.mean(effects**2, axis=0))
-        return self._table(spread)
+        """What was learned; the size of effects is that in the programs of a sample."""
+        effects = inputs(records["features"], self._scaled()) @ self._weights.T
+        return self._table(SPREAD_MIN + SPREAD_PART * np.sqrt(np.mean(effects**2, axis=0)))
+
+    def _scaled(self) -> Floats:
+        if self._scale is not None:
+            return self._scale
+        return np.array([np.zeros(len(FEATURES)), np.ones(len(FEATURES))], np.float32)
 
     def _table(self, spread: Floats) -> Weights:
         rows = np.concatenate([self._weights, spread[:, None]], axis=1)
-        scale = np.pad(self._scale, ((0, 0), (1, 1)))
+        scale = np.pad(self._scaled(), ((0, 0), (1, 1)))
         return Weights(np.concatenate([rows, scale], dtype=np.float32))

@@ -17,7 +17,12 @@ from .study import Study
 
 __all__ = ["plot"]
 
-COLOURS: dict[Way, str] = {"learned": "#1b6ca8", "demo": "#c8651b", "random": "0.55"}
+COLOURS: dict[Way, str] = {
+    "learned": "#1b6ca8",
+    "untaught": "#3a9d6e",
+    "demo": "#c8651b",
+    "random": "0.55",
+}
 
 
 def plot(study: Study, path: Path) -> Path:

@@ -22,9 +22,10 @@ from .model import FAILED, Floats, Settings, Weights
 
 __all__ = ["WAYS", "LearnedSearch", "RandomSearch", "Way"]
 
-Way = Literal["learned", "demo", "random"]
+Way = Literal["learned", "untaught", "demo", "random"]
 WAYS: dict[Way, str] = {
     "learned": "learned policy",
+    "untaught": "the same, untaught",
     "demo": "the demo's search",
     "random": "random search",
 }

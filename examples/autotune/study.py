@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,12 +49,12 @@ class Study:
         last = {way: self.curves(way)[:, -1] for way in WAYS}
         beaten: list[str] = []
         others: list[str] = []
-        for way in ("demo", "random"):
+        for way in [way for way in WAYS if way != "learned"]:
             seeds = int(np.sum(last["learned"] > last[way]))
             told = f"{WAYS[way]} (in {seeds} of {len(self.learned)} seeds)"
             (beaten if last["learned"].mean() > last[way].mean() else others).append(told)
-        parts = [f"beats {' and '.join(beaten)}"] if beaten else []
-        parts += [f"does not beat {' and '.join(others)}"] if others else []
+        parts = [f"beats {_listed(beaten)}"] if beaten else []
+        parts += [f"does not beat {_listed(others)}"] if others else []
         return f"The learned policy {' but '.join(parts)}"
 
     def table(self) -> str:
@@ -75,6 +77,8 @@ class Study:
         ]
         facts: dict[str, Any] = {
             "gcc": compiler.stdout.splitlines()[0],
+            "machine": platform.machine(),
+            "cores": os.cpu_count(),
             "minutes": round(self.minutes, 1),
             "verdict": self.verdict(),
             "saved_percent": {way: self.curves(way)[:, -1].round(3).tolist() for way in WAYS},
@@ -85,6 +89,11 @@ class Study:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f'{head},\n "found": [\n{body}\n ]\n}}\n')
         return path
+
+
+def _listed(names: list[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _saved(found: Found) -> npt.NDArray[np.float64]:
@@ -100,6 +109,7 @@ def _shortened(found: Found) -> dict[str, Any]:
         "program": found.program,
         "base_bytes": found.base_bytes,
         "best_bytes": found.best_bytes,
+        "flags": " ".join(found.flags),
         "improved": found.improved,
         "outcomes": found.outcomes,
     }

@@ -66,7 +66,7 @@ def test_the_command_ends_with_figures_and_a_picture(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "seed 1: 8 of 8 requests" in done.stdout
+    assert "seed 1: 10 of 10 requests" in done.stdout
     assert "The learned policy " in done.stdout
     assert picture.read_bytes().startswith(PNG)
     kept = json.loads(figures.read_text())
@@ -79,9 +79,22 @@ def test_a_server_that_cannot_start_is_told() -> None:
         pass
 
 
-def test_the_engine_is_that_of_the_server() -> None:
-    """The same study on many nodes needs no other program."""
-    parser = command._parser()
-    options = parser.parse_args(["--engine", "dask", "--scheduler", "tcp://a:1"])
-    assert command._serving(options) == ["--engine", "dask", "--scheduler", "tcp://a:1"]
-    assert command._serving(parser.parse_args([])) == []
+def test_it_finds_the_same_on_a_cluster() -> None:
+    """Two processes of Dask workers, which `served` starts."""
+    small = {**SMALL, "rounds": 1, "trials": 3}
+    found = []
+    for options in ([], ["--engine", "dask"]):
+        with served(options) as (client, folder):
+            assert (client.info()["engine"] is None) == (not options)
+            came = client.run(learn, seed=3, held_out=HELD_OUT, folder=folder, **small)
+        found.append({way: [one.improved for one in came.found[way]] for way in WAYS})
+    assert found[0] == found[1]
+
+
+def test_more_programs_than_there_are_is_told_before_anything_starts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Not by a child, after a minute."""
+    with pytest.raises(SystemExit):
+        command.main(["--rounds", "20"])
+    assert "take 240 programs; there are 200" in capsys.readouterr().err

@@ -43,7 +43,6 @@ def taught(steps: int = 400) -> Weights:
     """What the model learns from such trials."""
     replay, rng = records(2_000), np.random.default_rng(1)
     learner = Learner(len(SETTINGS))
-    learner.rescale(replay)
     for _ in range(steps):
         learner.step(replay[rng.integers(0, len(replay), 256)])
     return learner.weights(replay[:256])
