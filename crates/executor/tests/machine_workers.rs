@@ -292,7 +292,11 @@ fn memory_is_promised_beyond_what_there_was_and_never_below() {
         policy.memory_limit
     };
     assert_eq!(limit_after(Some(3_000)), Some(3_000));
-    assert_eq!(limit_after(Some(2_000)), Some(3_000), "its guard would end what runs");
+    assert_eq!(
+        limit_after(Some(2_000)),
+        Some(3_000),
+        "its guard would end what runs"
+    );
     assert_eq!(limit_after(None), Some(3_000));
 }
 
