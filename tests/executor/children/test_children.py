@@ -140,6 +140,19 @@ def forks(ctx: forebay.Context) -> str:
     return os.read(reading, 4096).decode()
 
 @app.request()
+async def async_forks(ctx: forebay.Context) -> str:
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        try:
+            ctx.submit(double, 1).send(None)  # without the loop, which is the parent's
+        except BaseException as error:
+            os.write(writing, str(error).encode())
+        os._exit(0)
+    os.close(writing)
+    os.wait()
+    return os.read(reading, 4096).decode()
+
+@app.request()
 async def one_fails(ctx: forebay.Context) -> str:
     children = [await ctx.submit(fails), await ctx.submit(double, 1)]
     try:
@@ -212,6 +225,7 @@ def test_threads_of_a_request_submit_and_wait(client: Client) -> None:
 def test_a_process_that_a_request_has_forked_submits_nothing(client: Client) -> None:
     """It would give its calls the numbers of the request's own."""
     assert "cannot submit its children" in client.run("forks")
+    assert "cannot submit its children" in client.run("async_forks")
 
 
 def test_the_first_failure_is_raised_and_nothing_waits_on(client: Client) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from forebay.cli import main
 from forebay.testing import _process, chaos
+from forebay.testing.experiment.run import NONE_THERE
 from forebay.testing.experiment.schedule import FAULTS
 from tests.executor.serving import until
 from tests.pool.scripts import ROOT
@@ -111,7 +112,7 @@ def test_everything_is_struck_and_nothing_is_lost(
     assert told["ledger"]["accepted"] > 100 * MINUTES
     assert {row["what"] for row in told["faults"]} == set(FAULTS)
     for row in told["faults"]:
-        assert row["injected"] or row["reason"], row
+        assert row["injected"] or row["reason"] != NONE_THERE, row
         assert row["survived"] == row["injected"], row
 
 
@@ -124,6 +125,17 @@ def test_a_request_that_runs_twice_is_found(tmp_path: Path, scratch: dict[str, s
     assert code == 1, err
     assert "begun 2 times and may begin once" in out
     assert out.rstrip().endswith("WRONG")
+
+
+def test_a_request_that_is_never_taken_is_found(tmp_path: Path, scratch: dict[str, str]) -> None:
+    """A misspelt argument is refused each time: nothing was lost, and nothing was tested."""
+    (tmp_path / "mine.py").write_text(APP)
+    wanted = ("--request", 'add={"a": 1}', "--request", 'counted={"tims": 2}')
+    arguments = ("chaos", "mine.py", *wanted, "--faults", "kill-worker", "--minutes", "0.02")
+    code, out, err = ended(forebay(*arguments, environment=scratch, cwd=tmp_path))
+    assert code == 1, err
+    assert "wrong: counted: no submission was taken" in out
+    assert "tims" in out
 
 
 def test_an_application_of_the_users_survives(tmp_path: Path, scratch: dict[str, str]) -> None:

@@ -47,11 +47,13 @@ def findings(path: str | None) -> list[Finding]:
 
 
 def _looked_at(name: str, check: Check) -> Iterator[Finding]:
-    """The findings of a check; if the system refuses it something, a finding that says so."""
-    from forebay.errors import Error
+    """The findings of a check; if a setting or the system prevents it, a finding that says so."""
+    from forebay.errors import ConfigError, Error
 
     try:
         yield from check()
+    except ConfigError as error:
+        yield missing(name, str(error), "change the setting that it names", "forebay config")
     except (OSError, Error) as error:
         why = "the system refused what is looked at; to see what"
         yield missing(name, str(error), why, "strace forebay doctor")

@@ -36,15 +36,10 @@ def block_findings() -> Iterator[Finding]:
     """Which engine carries out block operations, and why; chosen as for a program's first queue."""
     from forebay.blockio import Queue
     from forebay.configuration import find_configuration
-    from forebay.errors import ConfigError
 
-    try:
-        asked = find_configuration().blockio.engine
-        with Queue() as queue:
-            engine, reason, refused = queue.engine, queue.reason, _unregistered(queue)
-    except ConfigError as error:
-        yield missing("block I/O", str(error), "change the setting that it names", "forebay config")
-        return
+    asked = find_configuration().blockio.engine
+    with Queue() as queue:
+        engine, reason, refused = queue.engine, queue.reason, _unregistered(queue)
     if engine == "ring":
         yield ok("block I/O", f"{engine}: {reason}")
     else:

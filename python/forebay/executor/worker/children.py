@@ -46,7 +46,16 @@ class ChildSubmit(Submit):
 
     @classmethod
     def of(cls, options: Submit | None, parent: Context, call: int) -> ChildSubmit:
-        """Those of a submission, as that of a child; it belongs to the trace of its parent."""
+        """Those of a submission, as that of a child; it belongs to the trace of its parent.
+
+        Raises:
+            ConfigError: this process was forked by the parent's.
+        """
+        if is_forked():
+            raise ConfigError(
+                f"a process that request {parent.id} has forked cannot submit its children: it"
+                " counts their calls too; submit them in the request itself"
+            )
         given: dict[str, Any] = {"traceparent": parent.traceparent}
         for it in _FIELDS if options is not None else ():
             if (value := getattr(options, it.name)) is not None:
@@ -251,11 +260,6 @@ class SyncChildren:
     def _begin(
         self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Submit | None
     ) -> Request:
-        if is_forked():
-            raise ConfigError(
-                f"a process that request {self._context.id} has forked cannot submit its children:"
-                " it counts their calls too; submit them in the request itself"
-            )
         asked = ChildSubmit.of(options, self._context, next(self._calls))
         child = self._clients.get().submit_nowait(target, *args, options=asked, arguments=kwargs)
         assert isinstance(child, Child)

@@ -8,13 +8,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from forebay.errors import Error
+from forebay.errors import Error, InternalError
 from forebay.executor import Client
 from forebay.testing import chaos
 from forebay.testing._ledger import Ledger
 from forebay.testing.experiment.ground import Ground
 
-__all__ = ["differs_from_store", "explained", "left_behind", "lost_records"]
+__all__ = [
+    "differs_from_store",
+    "explained",
+    "left_behind",
+    "lost_records",
+    "never_taken",
+    "not_ours",
+]
 
 GONE_S: Final = 10.0
 
@@ -35,6 +42,27 @@ not among them."""
 def explained(status: str, cause: str) -> bool:
     """Whether faults explain an end of a request of the experiment's own application."""
     return status in ("failed", "dead") and cause.rpartition(".")[2] in EXPLAINED
+
+
+def not_ours(status: str, cause: str) -> bool:
+    """Whether an end is no mistake of Forebay, whatever the application is."""
+    return cause.rpartition(".")[2] != InternalError.__name__
+
+
+def never_taken(ledger: Ledger) -> list[str]:
+    """Names of requests of which the server took none: a wrong argument is refused each time."""
+    taken, refusals = set(), dict[str, str]()
+    for entry in ledger.entries():
+        name = entry.key.rpartition("-")[0]
+        if entry.what in ("accepted", "unknown"):
+            taken.add(name)
+        elif entry.what == "refused":
+            refusals.setdefault(name, entry.first)
+    return [
+        f"{name}: no submission was taken: {refusal}"
+        for name, refusal in refusals.items()
+        if name not in taken
+    ]
 
 
 def differs_from_store(ledger: Ledger, socket: Path) -> list[str]:

@@ -19,6 +19,8 @@ from forebay.testing.experiment.checks import (
     explained,
     left_behind,
     lost_records,
+    never_taken,
+    not_ours,
 )
 from forebay.testing.experiment.ground import Ground, prepared
 from forebay.testing.experiment.injector import Injected, Injector
@@ -40,7 +42,7 @@ from forebay.testing.experiment.workload import (
     kinds_of,
 )
 
-__all__ = ["Design", "Experiment"]
+__all__ = ["NONE_THERE", "Design", "Experiment"]
 
 OWN_TARGET: Final = "forebay.testing.experiment.app:app"
 OWN_SERVICES: Final = 6
@@ -57,6 +59,9 @@ AGAIN_S: Final = 10.0
 RECOVERY_S: Final = 60.0
 LEAVE_S: Final = 30.0
 ASKED_TO_END: Final = 143
+NONE_THERE: Final = "none was there"
+"""Why a fault was not injected that the machine allows."""
+
 TOKEN: Final = "local.token"
 """In the state directory: that of this user, which the server writes."""
 
@@ -350,12 +355,14 @@ class Experiment:
             self._wrong += differs_from_store(ledger, server.socket)
             server.end()
         is_own = not self._design.target
-        self._verdict = ledger.verdict(may_end=explained if is_own else None, counts_runs=is_own)
+        may_end = explained if is_own else not_ours
+        self._verdict = ledger.verdict(may_end=may_end, counts_runs=is_own)
+        self._wrong += never_taken(ledger)
 
     def _row(self, fault: Fault) -> Row:
         undone = self._undone[fault.what]
         if not undone:
-            return Row(fault.what, 0, 0, self._reasons.get(fault.what, "none was there"))
+            return Row(fault.what, 0, 0, self._reasons.get(fault.what, NONE_THERE))
         has_http = any(one.over_http for one in self._witness.successes)
         proof = "" if fault.proof == "http" and not has_http else fault.proof
         survived = [self._witness.survived(it, it + RECOVERY_S, proof) for it in undone]

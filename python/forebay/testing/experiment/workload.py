@@ -280,7 +280,10 @@ class Submitter:
         self._ends = threading.Event()
         self._leaves = threading.Event()
         self.name = f"client {seed % CLIENTS_MAX}"
-        self._thread = threading.Thread(target=self._run, name=f"forebay chaos {self.name}")
+        # One that hangs, which is what an experiment may find, does not keep the program.
+        self._thread = threading.Thread(
+            target=self._run, name=f"forebay chaos {self.name}", daemon=True
+        )
         self._thread.start()
 
     def finish(self) -> None:
