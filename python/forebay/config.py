@@ -393,6 +393,12 @@ class ExecutorConfig:
                 f"max_item_bytes is {self.max_item_bytes}; give at most {ITEM_BYTES_MOST}, which"
                 " is what a reader takes"
             )
+        for name in ("scheduler", "engine_host"):
+            if getattr(self, name) and not self.engine:
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)!r} and engine is not set, so that workers"
+                    " would run here; give engine too, as in: forebay serve APP --engine dask"
+                )
         if self.synchronous not in SYNCHRONOUS:
             raise ConfigError(
                 f"synchronous is {self.synchronous!r}; give one of {', '.join(SYNCHRONOUS)}"

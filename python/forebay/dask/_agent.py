@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import os
 import secrets
 import socket
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
+from dask.system import CPU_COUNT
 from distributed import Client, KilledWorker, LocalCluster, Scheduler, get_worker, secede
 from distributed.comm.addressing import get_address_host
 from distributed.comm.core import CommClosedError
@@ -98,7 +100,7 @@ class Cluster:
         """Connect, or start it; what it is."""
         if not self._address:
             self._local = await LocalCluster(
-                n_workers=os.cpu_count() or 1,
+                n_workers=CPU_COUNT,
                 threads_per_worker=THREADS,
                 protocol=PROTOCOL,
                 dashboard_address="127.0.0.1:0",
@@ -154,7 +156,7 @@ class Cluster:
     async def client(self) -> Client:
         """A client that is connected; waits until there is a scheduler."""
         async with self._lock:
-            warned = 0.0
+            warned = -math.inf
             while self._client is None or self._client.status != "running":
                 try:
                     await self._connect()
@@ -348,6 +350,21 @@ def _own_host(address: str) -> str:
 
 async def _serve(given: dict[str, Any]) -> None:
     cluster = Cluster(given["scheduler"])
+    loop, serving = asyncio.get_running_loop(), asyncio.create_task(_answer(given, cluster))
+
+    def end() -> None:
+        loop.remove_reader(0)
+        serving.cancel()
+
+    loop.add_reader(0, end)  # also while it starts
+    await asyncio.wait((serving,))
+    await cluster.close()
+    if not serving.cancelled():
+        serving.result()
+
+
+async def _answer(given: dict[str, Any], cluster: Cluster) -> None:
+    """Have the cluster, and answer stand-ins until this is cancelled, or the cluster refuses."""
     try:
         told = await cluster.start()
         told["host"] = given["host"] or _own_host(cluster.address)
@@ -359,20 +376,14 @@ async def _serve(given: dict[str, Any]) -> None:
             f" {error!r}; start one with dask scheduler and dask worker, with forebay[dask]"
             " installed for all of them, or leave --scheduler out"
         )
-        await cluster.close()
         return
     listener = AgentSocket(Path(given["socket"]), Agent(cluster))
     await listener.open()
     say(**told)
-    ended, loop = asyncio.Event(), asyncio.get_running_loop()
-    loop.add_reader(0, ended.set)
-    kept = [asyncio.create_task(one) for one in (listener.keep(), cluster.watch())]
-    await ended.wait()
-    loop.remove_reader(0)
-    for one in kept:
-        one.cancel()
-    listener.close()
-    await cluster.close()
+    try:
+        await asyncio.gather(listener.keep(), cluster.watch())
+    finally:
+        listener.close()
 
 
 def main() -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -25,6 +27,12 @@ __all__ = ["DaskEngine"]
 
 END_S: Final = 10.0
 """For the agent to let go of the cluster, or to end its own."""
+
+START_S: Final = 90.0
+"""For an agent to have the cluster: one that is started here begins a process for each core."""
+
+LOOK_MS: Final = 100
+"""Between two looks whether somebody asked to stop."""
 
 PAUSE_S: Final = 1.0
 """Before an agent is started that has ended."""
@@ -52,18 +60,23 @@ class DaskEngine:
         self._closing = threading.Event()
         self._listener: threading.Thread | None = None
 
-    def start(self, changed: Callable[[Capacity], None]) -> Capacity:
-        """Connect to the cluster, or start one here.
+    def start(
+        self, changed: Callable[[Capacity], None], is_asked_to_stop: Callable[[], bool]
+    ) -> Capacity | None:
+        """Connect to the cluster, or start one here; None: somebody asked to stop meanwhile.
 
         Args:
             changed: gets what it has when it has grown, or lost nodes; in a thread of its own.
+            is_asked_to_stop: looked at ten times a second.
 
         Raises:
             ConfigError: it cannot be reached, or `distributed` is missing.
         """
         self._changed = changed
         self._remove_left()
-        told = self._begin()
+        told = self._begin(is_asked_to_stop)
+        if told is None:
+            return None
         self._listener = threading.Thread(target=self._listen, name="forebay-engine", daemon=True)
         self._listener.start()
         return self._capacity(told)
@@ -107,8 +120,8 @@ class DaskEngine:
             if left.stem.isdigit() and not os.path.exists(f"/proc/{left.stem}"):
                 left.unlink(missing_ok=True)
 
-    def _begin(self) -> dict[str, Any]:
-        """Start an agent, and wait until it has the cluster."""
+    def _begin(self, is_asked_to_stop: Callable[[], bool]) -> dict[str, Any] | None:
+        """Start an agent, and wait until it has the cluster; None: somebody asked to stop."""
         config = self._config
         given = {
             "scheduler": config.scheduler,
@@ -122,6 +135,8 @@ class DaskEngine:
             self._agent = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
             )
+        if not self._await_word(self._agent, is_asked_to_stop):
+            return None
         told = _line(self._agent.stdout)
         if told is None:
             code = self._agent.wait()
@@ -135,6 +150,31 @@ class DaskEngine:
             raise ConfigError(told["error"])
         self._told = told
         return told
+
+    def _await_word(
+        self, agent: subprocess.Popen[bytes], is_asked_to_stop: Callable[[], bool]
+    ) -> bool:
+        """Wait until the agent says something, or has ended; False: somebody asked to stop.
+
+        Raises:
+            BrokenError: it says nothing; it was ended.
+        """
+        assert agent.stdout is not None
+        poll, until = select.poll(), time.monotonic() + START_S
+        poll.register(agent.stdout, select.POLLIN)
+        while not poll.poll(LOOK_MS):
+            if is_asked_to_stop():
+                return False
+            if time.monotonic() >= until:
+                agent.kill()
+                agent.wait()
+                where = self._config.scheduler or "this machine"
+                raise BrokenError(
+                    f"the agent of the engine dask has not had the cluster at {where} in"
+                    f" {START_S:g} s; is the scheduler stopped? its log, or the server's, may say",
+                    delivered="no",
+                )
+        return True
 
     def _listen(self) -> None:
         """Pass on what the agent says, until this is closed."""
@@ -151,10 +191,12 @@ class DaskEngine:
             self._warn("the agent of the engine dask has ended and is started again")
             while not self._closing.wait(PAUSE_S):
                 try:
-                    self._changed(self._capacity(self._begin()))
+                    told = self._begin(self._closing.is_set)
                 except (ConfigError, BrokenError) as error:
                     self._warn(str(error))
                 else:
+                    if told is not None:
+                        self._changed(self._capacity(told))
                     break
             else:
                 return

@@ -7,6 +7,8 @@ import re
 import secrets
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -196,6 +198,33 @@ def test_a_lost_node_is_told_as_the_cause(cluster: Cluster, tmp_path: Path) -> N
         assert caller.wait(again) == str(tmp_path / "again")
         until(lambda: not os.path.exists(directory))
         assert node.directory() not in (None, directory)
+
+
+def test_ctrl_c_ends_a_server_whose_scheduler_says_nothing(tmp_path: Path) -> None:
+    """At once: the agent would wait for it, and the server for the agent."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"forebay://127.0.0.1:{silent.getsockname()[1]}"
+        serving = Serving(tmp_path, APP, engine="dask", scheduler=address)
+        try:
+            serving.start(ready=False)
+            silent.settimeout(30)
+            silent.accept()[0].close()  # the agent tries again: it has begun
+            began = time.monotonic()
+            os.kill(serving.pid, signal.SIGINT)
+            assert serving.ended() == signal.SIGINT
+            assert time.monotonic() - began < 5
+        finally:
+            serving.close()
+
+
+def test_a_scheduler_without_an_engine_is_refused(tmp_path: Path) -> None:
+    """Its workers would run here, and nobody notice."""
+    command = [sys.executable, "-m", "forebay.cli", "serve", "app.py", "--scheduler", "tcp://a:1"]
+    told = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert told.returncode == 2
+    assert "scheduler is 'tcp://a:1' and engine is not set" in told.stderr
 
 
 def test_what_waits_for_a_stopped_node_never_begins_there(cluster: Cluster, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from forebay.errors import ClosedError, ConfigError
+from forebay.executor.app.options import LANES
 from forebay.executor.engine.group import NodeGroup
 from forebay.executor.engine.order import Order, Place
 from forebay.executor.engine.stand_in import StandIn
@@ -27,10 +28,6 @@ __all__ = ["GROUP", "Capacity", "Cluster", "Engine", "find_engine"]
 GROUP: Final = "forebay.engines"
 """The entry points: each loads a callable that takes a configuration, the path of a socket where
 stand-ins ask for nodes, and a receiver of warnings, and returns an `Engine`."""
-
-
-LANES: Final = 3
-"""With fewer threads than lanes, idle workers of one would keep another from starting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +50,14 @@ class Capacity:
 class Engine(Protocol):
     """A cluster, from `start` until `close`."""
 
-    def start(self, changed: Callable[[Capacity], None]) -> Capacity:
-        """Connect to it, or start it.
+    def start(
+        self, changed: Callable[[Capacity], None], is_asked_to_stop: Callable[[], bool]
+    ) -> Capacity | None:
+        """Connect to it, or start it; None: somebody asked to stop meanwhile.
 
         Args:
             changed: gets what it has when it has grown, or lost nodes; in a thread of its own.
+            is_asked_to_stop: looked at ten times a second.
 
         Raises:
             ConfigError, BrokenError: it cannot be used; the message says what to do.
@@ -106,7 +106,7 @@ class Cluster:
         warn: gets what people have to know, from any thread.
 
     Raises:
-        ConfigError, BrokenError: as `find_engine` and `Engine.start`.
+        ConfigError: as `find_engine`.
     """
 
     def __init__(
@@ -124,7 +124,20 @@ class Cluster:
         self._lock = threading.Lock()
         """Held while the capacity, or who dispatches for it, is another."""
         self._dispatcher: Dispatcher | None = None
-        self._capacity = self._engine.start(self._changed)
+        self._capacity: Capacity
+
+    def start(self, is_asked_to_stop: Callable[[], bool]) -> bool:
+        """Have the engine start; False: somebody asked to stop meanwhile.
+
+        Raises:
+            ConfigError, BrokenError: as `Engine.start`.
+        """
+        capacity = self._engine.start(self._changed, is_asked_to_stop)
+        if capacity is None:
+            return False
+        with self._lock:
+            self._capacity = capacity
+        return True
 
     def spec(self) -> Spec[Any]:
         """A stand-in."""
@@ -172,8 +185,9 @@ class Cluster:
             "workers_max": min(config.max_workers or threads, threads),
             "guaranteed": [config.short_workers, config.long_workers, 0],
         }
-        if 0 < threads < LANES:
-            sizes["guaranteed"] = [0, 0, 0]  # an idle one leaves its thread to another lane
+        if 0 < threads < len(LANES):
+            # Else idle workers of one lane keep another one from starting.
+            sizes["guaranteed"] = [0, 0, 0]
         if not capacity.is_here:
             if capacity.threads:
                 sizes["cores_milli"] = 1000 * capacity.threads

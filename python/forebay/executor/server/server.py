@@ -181,7 +181,7 @@ class Server:
             self._open_cluster(stack)
             stack.callback(succession.close)
             place = None
-            if succession.takes:
+            if succession.takes and not self._asked_to_stop:
                 place = succession.take(self._group, within_s=self._config.drain_grace)
             begins = place is not None or not self._asked_to_stop
             while begins:
@@ -206,6 +206,8 @@ class Server:
             make_private(socket.parent)
             cluster = Cluster(self._config, self._target, self._pool, socket, self.warned)
             stack.callback(cluster.close)
+            if not cluster.start(lambda: self._asked_to_stop > 0):
+                return
             self._cluster = cluster
             self._report("engine", {"name": self._config.engine, **cluster.facts()})
 
