@@ -95,7 +95,7 @@ test-verbs:  ## RDMA verbs over Soft-RoCE, and limits, in User-Mode Linux (build
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	@CARGO='$(CARGO)' PYTHON='$(BIN)/python' bash tools/verbs/test.sh always
 
-test-slow:  ## distributed's whole suite over our comms, in spawned processes too (some hours; clones it once)
+test-slow:  ## distributed's suite over our comms, in spawned processes too (some hours, goes on where it was; clones it once)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test $(SUITE_VENV)/installed $(DISTRIBUTED)/conftest.py
 	FOREBAY_MIXED=all $(BIN)/python -m pytest $(LONG) tests/dask/test_mixed_clusters.py
 	PYTHONPATH=python $(SUITE_VENV)/bin/python -m tests.dask.suite $(DISTRIBUTED) $(SUITE_OPTIONS)

@@ -227,10 +227,16 @@ def main() -> int:
     parser.add_argument("checkout", type=Path)
     parser.add_argument("files", nargs="*", help="below distributed/, as tests/test_core.py")
     parser.add_argument("--slow", action="store_true", help="run tests marked as slow, too")
-    parser.add_argument("--record", type=Path, help="continue this record, or begin it")
+    parser.add_argument(
+        "--record",
+        type=Path,
+        default=Path("build") / "suite.jsonl",
+        help="continue this record, or begin it (%(default)s)",
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        record = Record((options.record or Path(name) / "record.jsonl").resolve())
+        options.record.parent.mkdir(parents=True, exist_ok=True)
+        record = Record(options.record.resolve())
         suite = Suite(Path(name), options.checkout.resolve(), record, slow=options.slow)
         for file in options.files or files_of(suite.trees[OURS]):
             suite.run(file)
@@ -240,7 +246,7 @@ def main() -> int:
     bad = [
         test for test, said in verdicts.items() if said in (DIFFERS, FAILED) and not listed(test)
     ]
-    print(f"differ and are not listed: {bad}")  # noqa: T201
+    print(f"differ and are not listed: {bad}; reasons: {options.record}")  # noqa: T201
     return 1 if bad or PASSED not in verdicts.values() else 0
 
 

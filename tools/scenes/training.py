@@ -20,6 +20,9 @@ EXAMPLES = ("training",)
 PACKAGES = ("numpy", "rich", "distributed")
 STEPS = 20_000
 RESTART_S = 5.0
+END_S = 30.0
+NODES_S = 60.0
+LOOK_S = 0.1
 
 
 def play(scene: Scene) -> None:
@@ -37,6 +40,7 @@ def play(scene: Scene) -> None:
     with _cluster(scene) as scheduler:
         on_cluster = ("--engine", "dask", "--scheduler", scheduler)
         with scene.served(APPLICATION, *on_cluster):
+            _await_nodes(scene)
             _train(scene)
             shown = scene.shell("forebay status")
             scene.expect(f"on the Dask cluster at {scheduler}" in shown, "workers are there")
@@ -67,10 +71,27 @@ def _cluster(scene: Scene) -> Iterator[str]:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-            running.callback(process.wait, RESTART_S)
-            running.callback(process.terminate)
-        time.sleep(RESTART_S)  # until the workers have found the scheduler
+            running.callback(_end, process)
         yield scheduler
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a program of Dask, which ends its own children where it can."""
+    process.terminate()
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _await_nodes(scene: Scene) -> None:
+    """Wait until the server knows of both workers, which find the scheduler by themselves."""
+    with forebay.Client(app=str(scene.home / APPLICATION), start=False) as client:
+        until = time.monotonic() + NODES_S
+        while "(2 nodes" not in client.info()["engine"]["cluster"]:
+            scene.expect(time.monotonic() < until, "the server knows of both nodes")
+            time.sleep(LOOK_S)
 
 
 def _free_port() -> int:
