@@ -1,4 +1,4 @@
-"""A Dask cluster of programs that a test kills, stops and starts again, speaking forebay://."""
+"""A Dask cluster of programs that a test kills, stops and starts again, over our own comms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.executor.serving import ROOT, descendants, until
 END_S = 10.0
 START_S = 40.0
 HOST = "127.0.0.1"
-COMMON = ("--host", HOST, "--protocol", "forebay", "--no-dashboard")
+COMMON = ("--host", HOST, "--no-dashboard")
 
 NODE = "FOREBAY_TEST_NODE"
 """The variable by which whatever runs on a node knows its name."""
@@ -131,6 +131,7 @@ class Node(Program):
             folder,
             name,
             *("worker", scheduler, *COMMON, *options, *nannied),
+            *("--protocol", scheduler.partition(":")[0]),
             *("--local-directory", str(folder)),
             environment={**(environment or {}), NODE: name},
         )
@@ -163,18 +164,25 @@ class Cluster:
     Args:
         folder: of their logs.
         environment: further variables of all of them.
+        protocol: of their comms.
     """
 
-    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        protocol: str = "forebay",
+    ) -> None:
         self._folder = folder
         self._environment = dict(environment or {})
         with socket.create_server((HOST, 0)) as free:
             port = free.getsockname()[1]
-        self.address = f"forebay://{HOST}:{port}"
+        self.address = f"{protocol}://{HOST}:{port}"
         self.scheduler = Program(
             folder,
             "scheduler",
-            *("scheduler", *COMMON, "--port", str(port)),
+            *("scheduler", *COMMON, "--port", str(port), "--protocol", protocol),
             environment=self._environment,
         )
         self.nodes: list[Node] = []
