@@ -192,7 +192,7 @@ def test_a_lost_node_is_told_as_the_cause(cluster: Cluster, tmp_path: Path) -> N
         assert time.monotonic() - killed < 2.0
         assert told["cause"] == "node_lost"
         assert "node_lost" in str(caller.ask("show", id_))
-        assert "node" in caller.ask("why", id_)["reason"]
+        assert caller.ask("why", id_)["reason"].startswith("failed: the node of its worker")
         wait_gone(worker)
         node.start()
         assert caller.wait(again) == str(tmp_path / "again")
