@@ -65,6 +65,7 @@ def test_hooks_are_listed_called_and_their_log_is_shown(
     with serving.caller() as caller:
         id = fail(caller)
         until(lambda: caller.ask("hook_log", 9)["calls"])
+        until(lambda: "no room" in str(caller.ask("hooks")))  # it is read from the disk
     assert main(["hooks", *url]) == 0
     head, ops, other = capsys.readouterr().out.splitlines()
     assert head.split()[:5] == ["name", "on", "calls", "signed", "waiting"]
