@@ -130,20 +130,50 @@ def test_room_is_waited_for_while_the_peer_reads(ends: Sockets) -> None:
         one.make_room()
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_came_while_room_was_waited_for_is_taken(ends: Sockets, count: int) -> None:
+    """It has left the socket, which says nothing of it."""
+    one, other = linked(ends)
+    for number in range(count):
+        other.put(CALL, number, b"call")
+    other.flush()
+    one.put(OUTPUT, 0, bytes(2 * PENDING_MAX))
+    one.flush()
+    reading = threading.Thread(target=taken, args=(other, 1))
+    reading.start()
+    one.make_room()
+    while one.pending:
+        one.flush()
+    reading.join()
+    assert not select.select((one,), (), (), 0)[0]
+    assert one.has_more
+    assert [number for _, number, _ in one.take()] == list(range(count))
+    assert not one.has_more
+
+
 class Proving:
     """The server's side of a proof, in a thread; `is_proved` once it has ended."""
 
     def __init__(self, server: socket.socket) -> None:
-        self._proved: list[bool] = []
-        self._thread = threading.Thread(
-            target=lambda: self._proved.append(prove_server(server, SECRET, 2.0))
-        )
+        self._server = server
+        self._is_proved = False
+        self._thread = threading.Thread(target=self._run)
         self._thread.start()
+
+    def _run(self) -> None:
+        steps = prove_server(self._server, SECRET)
+        poll = select.poll()
+        try:
+            while True:
+                poll.register(self._server, next(steps))
+                assert poll.poll(2000)
+        except StopIteration as proved:
+            self._is_proved = proved.value
 
     def is_proved(self) -> bool:
         """What came of it."""
         self._thread.join()
-        return self._proved[0]
+        return self._is_proved
 
 
 def test_who_knows_the_secret_is_let_in(ends: Sockets) -> None:
@@ -175,8 +205,26 @@ def test_a_proof_that_is_sent_back_proves_nothing(ends: Sockets) -> None:
 
 def test_a_server_that_says_nothing_ends_the_wait(ends: Sockets) -> None:
     """In the time that was given for it."""
-    with pytest.raises(DeadlineError, match=r"said nothing for 0\.2 s"):
+    with pytest.raises(DeadlineError, match=r"proved nothing in 0\.2 s"):
         prove_worker(ends[1], SECRET, 0.2)
+
+
+def test_a_server_that_drips_ends_the_wait(ends: Sockets) -> None:
+    """The time is that of the whole proof."""
+    is_over = threading.Event()
+
+    def drip() -> None:
+        while not is_over.wait(0.05):
+            ends[0].send(b"x")
+
+    dripping = threading.Thread(target=drip)
+    dripping.start()
+    begun = time.monotonic()
+    with pytest.raises(DeadlineError):
+        prove_worker(ends[1], SECRET, 0.4)
+    assert time.monotonic() - begun < 2.0
+    is_over.set()
+    dripping.join()
 
 
 @pytest.mark.parametrize("segments", [None, [b""], [b"a", b"bc" * 70_000]])

@@ -12,7 +12,7 @@ import pytest
 
 from forebay import _core
 from forebay.executor.engine.link import CALL, REPLY, Link, Record, pack_message
-from forebay.executor.engine.stand_in import _Relay
+from forebay.executor.engine.stand_in import _MARK, _Relay, _told_line, told_death
 from forebay.executor.engine.watched import Watched
 from forebay.executor.wire.codec import encoder
 from forebay.executor.wire.ids import text_of
@@ -119,3 +119,34 @@ def test_a_run_that_has_not_come_yet_is_given_back(between: Between) -> None:
     between.answer(first, b"\x92\x00\xc0")
     assert between.calls() == []
     assert bytes(between.answered()[second]) == RETURNED
+
+
+KEPT_BYTES = 16 << 10
+"""Of the last output of a process, by its keeper."""
+
+
+@pytest.mark.parametrize(
+    "last", ["", f"a\n{_MARK}{{}}", f'{_MARK}{{"cause": "exit"}}\n', f"{_MARK}no JSON"]
+)
+def test_a_death_is_read_whatever_the_worker_printed(last: str) -> None:
+    """Its output is told with the death, and may look like one."""
+    death = {"cause": "memory", "signal": 9, "last_output": last}
+    printed = f"a line\n{_MARK}no JSON\n"
+    assert told_death(printed + _told_line(death).decode().rstrip()) == death
+
+
+@pytest.mark.parametrize("character", ["x", "\n", "\x1b", "\N{SNOWMAN}", "\N{PILE OF POO}"])
+def test_a_death_is_read_whatever_was_kept_of_the_output(character: str) -> None:
+    """The newest part of it that has room where it is kept, as JSON."""
+    last = f"first {character * KEPT_BYTES} last"
+    line = b"y" * KEPT_BYTES + _told_line({"cause": "exit", "exit_code": 3, "last_output": last})
+    told = told_death(line[-KEPT_BYTES:].decode().rstrip())
+    assert told is not None
+    assert told["exit_code"] == 3
+    assert told["last_output"].endswith(f"{character} last")
+
+
+@pytest.mark.parametrize("last", ["", "Killed", f"it says {_MARK}{{}}", f"{_MARK}[]", _MARK])
+def test_what_tells_no_death_is_read_as_none(last: str) -> None:
+    """The stand-in ended by itself."""
+    assert told_death(last) is None

@@ -7,9 +7,9 @@ import json
 import secrets
 import select
 import socket
-import ssl
 import time
-from dataclasses import replace
+from collections.abc import Generator
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from forebay.errors import BrokenError, ConfigError
@@ -26,8 +26,15 @@ from forebay.executor.engine.watched import Watched
 
 __all__ = ["engage"]
 
-HANDSHAKE_S: Final = 10.0
-"""For a node that connects to prove itself."""
+PROOF_S: Final = 10.0
+"""For a node to prove itself, TLS and all; the start of a worker fails with one that is slower."""
+
+PROVING_MAX: Final = 32
+"""Who has connected and not proved itself yet; the oldest one makes room for another.
+
+Strangers who say nothing keep no node out: they would have to come so many at a time while a node
+proves itself.
+"""
 
 AGAIN_S: Final = 0.2
 """Before the agent is asked again, which has ended."""
@@ -85,25 +92,39 @@ class _Engagement:
         self._listener = listener
         self._tls = None if place.certificates is None else place.certificates.context()
         self._input = b""
+        self._proving: list[_Proving] = []
+        """The oldest first."""
         self.asking = self._ask()
 
     def wait(self) -> tuple[Link, dict[str, Any]]:
         """The link to the first node whose worker is ready, and what it says of it."""
-        poll = select.poll()
-        poll.register(self._listener, select.POLLIN)
-        while True:
-            poll.register(self.asking, select.POLLIN)
-            ready = dict(poll.poll())
-            if self.asking.fileno() in ready:
-                poll.unregister(self.asking)
-                self._hear()
-            if self._listener.fileno() in ready:
-                link = self._accept()
+        try:
+            while True:
+                ready = self._sleep()
+                if self.asking.fileno() in ready:
+                    self._hear()
+                link = self._proved(ready)
                 told = None if link is None else self._started(link)
                 if link is not None and told is not None:
                     with contextlib.suppress(OSError):  # the agent has ended
                         self.asking.sendall(b"placed\n")
                     return link, told
+                if self._listener.fileno() in ready:
+                    self._accept()
+        finally:
+            for proving in self._proving:
+                proving.connected.close()
+
+    def _sleep(self) -> dict[int, int]:
+        """Wait until something is ready, or the time of one that proves itself is over."""
+        poll = select.poll()
+        for source in (self.asking, self._listener):
+            poll.register(source, select.POLLIN)
+        for proving in self._proving:
+            poll.register(proving.connected, proving.events)
+        until = min((proving.until for proving in self._proving), default=None)
+        timeout = None if until is None else 1000 * max(0.0, until - time.monotonic())
+        return dict(poll.poll(timeout))
 
     def _ask(self) -> socket.socket:
         """Have the agent submit the order; again, if it is about to be started."""
@@ -134,23 +155,44 @@ class _Engagement:
         elif self._input.endswith(b"\n"):
             raise ConfigError(json.loads(self._input)["error"])
 
-    def _accept(self) -> Link | None:
-        """The node that connects; None: it is none of ours, or is gone."""
+    def _accept(self) -> None:
+        """Let who connects prove that it is the node."""
         try:
             connected, address = self._listener.accept()
+        except OSError:  # it has left; or there are no descriptors, and the listener stays ready
+            time.sleep(AGAIN_S)
+            return
+        try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connected.settimeout(HANDSHAKE_S)
             if self._tls is not None:
-                connected = self._tls.wrap_socket(connected, server_side=True)
-        except (OSError, ssl.SSLError):
-            return None
-        if not prove_server(connected, bytes.fromhex(self._order.secret), HANDSHAKE_S):
+                connected = self._tls.wrap_socket(
+                    connected, server_side=True, do_handshake_on_connect=False
+                )
+        except OSError:
             connected.close()
-            return None
-        return Link(connected, f"the node at {address[0]}", self._place.silence)
+            return
+        if len(self._proving) == PROVING_MAX:
+            self._proving.pop(0).connected.close()
+        steps = prove_server(connected, bytes.fromhex(self._order.secret))
+        until = time.monotonic() + PROOF_S
+        self._proving.append(_Proving(connected, f"the node at {address[0]}", steps, until))
+
+    def _proved(self, ready: dict[int, int]) -> Link | None:
+        """The node, if one of those that prove themselves now has; others are let go of."""
+        for proving in list(self._proving):
+            is_node = proving.advance(ready)
+            if is_node is None and time.monotonic() < proving.until:
+                continue
+            self._proving.remove(proving)
+            if is_node:
+                return Link(proving.connected, proving.peer, self._place.silence)
+            proving.connected.close()
+        return None
 
     def _started(self, link: Link) -> dict[str, Any] | None:
         """What a node says of a worker that is ready; None: it was lost before that.
+
+        Others wait meanwhile, and then have all of their time.
 
         Raises:
             ConfigError: it cannot be started.
@@ -168,4 +210,35 @@ class _Engagement:
                 link.keep_alive()
         except BrokenError:
             link.close()
+            for proving in self._proving:
+                proving.until = time.monotonic() + PROOF_S
             return None
+
+
+@dataclass(slots=True)
+class _Proving:
+    """Who has connected, and has not proved itself yet.
+
+    Attributes:
+        connected: its socket.
+        peer: stands in messages.
+        steps: of its proof.
+        until: when it is let go of.
+        events: what the next step waits for.
+    """
+
+    connected: socket.socket
+    peer: str
+    steps: Generator[int, None, bool]
+    until: float
+    events: int = select.POLLIN
+
+    def advance(self, ready: dict[int, int]) -> bool | None:
+        """Go on with the proof; whether it is the node, None: nobody knows yet."""
+        if self.connected.fileno() not in ready:
+            return None
+        try:
+            self.events = next(self.steps)
+        except StopIteration as proved:
+            return bool(proved.value)
+        return None

@@ -16,8 +16,9 @@ import ssl
 import struct
 import time
 from collections import deque
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from forebay.errors import BrokenError, DeadlineError, ProtocolError
 
@@ -78,6 +79,8 @@ _OF_WORKER, _OF_SERVER = b"worker", b"server"
 
 Record = tuple[int, int, bytes]
 """Kind, number, bytes."""
+
+_T = TypeVar("_T")
 
 
 class Link:
@@ -166,6 +169,7 @@ class Link:
                 raise self._silent()
             turned_at = now
             self._gone_since = self._gone_since or self._receive()
+            self.has_more = bool(self._input)  # the socket is not ready for what was read here
             if self._gone_since is not None:
                 raise self._gone_since
             self.flush()
@@ -293,28 +297,39 @@ def prove_worker(connected: socket.socket, secret: bytes, timeout: float) -> Non
     Raises:
         BrokenError: it is another one, or gone. DeadlineError: it never answered.
     """
-    own = os.urandom(SECRET_BYTES)
-    connected.settimeout(timeout)
+    own, until = os.urandom(SECRET_BYTES), time.monotonic() + timeout
     try:
+        connected.settimeout(timeout)
         connected.sendall(own)
-        challenge, proof = _exactly(connected, SECRET_BYTES), _exactly(connected, SECRET_BYTES)
+        challenge = _exactly(connected, SECRET_BYTES, until)
+        proof = _exactly(connected, SECRET_BYTES, until)
         if not hmac.compare_digest(proof, _proof(secret, _OF_SERVER, own, challenge)):
             raise BrokenError("the server of this worker does not know its secret", delivered="no")
         connected.sendall(_proof(secret, _OF_WORKER, own, challenge))
     except TimeoutError as error:
-        raise DeadlineError(f"the server of this worker said nothing for {timeout:g} s") from error
+        raise DeadlineError(f"the server of this worker proved nothing in {timeout:g} s") from error
     except OSError as error:
         raise BrokenError(f"the server of this worker is gone: {error}", delivered="no") from error
 
 
-def prove_server(connected: socket.socket, secret: bytes, timeout: float) -> bool:
-    """The other side of `prove_worker`; whether it is the node that was ordered."""
+def prove_server(connected: socket.socket, secret: bytes) -> Generator[int, None, bool]:
+    """The other side of `prove_worker`, in steps, with the handshake of TLS before it.
+
+    Yields:
+        What to poll the socket for before the next step.
+
+    Returns:
+        Whether it is the node that was ordered.
+    """
     own = os.urandom(SECRET_BYTES)
-    connected.settimeout(timeout)
+    connected.setblocking(False)
     try:
-        challenge = _exactly(connected, SECRET_BYTES)
+        if isinstance(connected, ssl.SSLSocket):
+            yield from _waited(connected.do_handshake)
+        challenge = yield from _received(connected, SECRET_BYTES)
+        # A socket that has sent nothing takes so little at once.
         connected.sendall(own + _proof(secret, _OF_SERVER, challenge, own))
-        proof = _exactly(connected, SECRET_BYTES)
+        proof = yield from _received(connected, SECRET_BYTES)
     except (OSError, BrokenError):
         return False
     return hmac.compare_digest(proof, _proof(secret, _OF_WORKER, challenge, own))
@@ -324,11 +339,35 @@ def _proof(secret: bytes, who: bytes, worker: bytes, server: bytes) -> bytes:
     return hmac.digest(secret, who + worker + server, hashlib.sha256)
 
 
-def _exactly(connected: socket.socket, count: int) -> bytes:
+def _exactly(connected: socket.socket, count: int, until: float) -> bytes:
     data = b""
     while len(data) < count:
-        more = connected.recv(count - len(data))
-        if not more:
-            raise BrokenError("it has closed the link", delivered="no")
-        data += more
+        # 0 would mean not to wait.
+        connected.settimeout(max(0.001, until - time.monotonic()))
+        data += _some(connected, count - len(data))
     return data
+
+
+def _received(connected: socket.socket, count: int) -> Generator[int, None, bytes]:
+    data = b""
+    while len(data) < count:
+        data += yield from _waited(partial(_some, connected, count - len(data)))
+    return data
+
+
+def _some(connected: socket.socket, count: int) -> bytes:
+    data = connected.recv(count)
+    if not data:
+        raise BrokenError("it has closed the link", delivered="no")
+    return data
+
+
+def _waited(step: Callable[[], _T]) -> Generator[int, None, _T]:
+    """What `step` returns, once its socket is ready for it."""
+    while True:
+        try:
+            return step()
+        except (BlockingIOError, ssl.SSLWantReadError):
+            yield select.POLLIN
+        except ssl.SSLWantWriteError:
+            yield select.POLLOUT

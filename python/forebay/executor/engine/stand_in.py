@@ -62,7 +62,10 @@ NODE_LOST: Final = "node_lost"
 CALLS_AT_ONCE: Final = 64
 
 _MARK: Final = "forebay worker ended: "
-"""Before the last line of a stand-in, which its keeper keeps: a death as JSON."""
+"""Begins the last line of a stand-in, which its keeper keeps: a death as JSON."""
+
+TOLD_BYTES_MAX: Final = 15 << 10
+"""Of that line; its keeper keeps the last 16 KiB of what a stand-in writes."""
 
 
 class StandIn(Worker):
@@ -99,20 +102,32 @@ class StandIn(Worker):
         finally:
             self._agent.close()
         if death is not None:
-            os.write(last_words, f"\n{_MARK}{json.dumps(death)}\n".encode())
+            os.write(last_words, _told_line(death))
         raise SystemExit(0)  # the connection is no longer for the pool's calls
 
 
 def told_death(last_output: str) -> dict[str, Any] | None:
     """The death that a stand-in has told with its last line; None: it ended by itself."""
-    _, mark, told = last_output.rpartition(_MARK)
-    if not mark:
+    # The output of the worker, which is part of it, may have the mark in it; it has no line's end.
+    lines = (line for line in reversed(last_output.split("\n")) if line.startswith(_MARK))
+    told = next(lines, None)
+    if told is None:
         return None
     try:
-        death = json.loads(told)
+        death = json.loads(told.removeprefix(_MARK))
     except ValueError:
         return None
     return death if isinstance(death, dict) else None
+
+
+def _told_line(death: dict[str, Any]) -> bytes:
+    """A death as `told_death` reads it, with as much of the last output as has room."""
+    while True:
+        line = f"\n{_MARK}{json.dumps(death)}\n".encode()
+        if len(line) <= TOLD_BYTES_MAX:
+            return line
+        last = death["last_output"]
+        death = {**death, "last_output": last[len(last) // 4 + 1 :]}
 
 
 class _Relay:
