@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 def test_a_node_that_comes_later_gets_workers(tmp_path: Path, cluster: Cluster) -> None:
     """Requests that had no thread begin there; the server was not started again."""
-    settings = {"engine": "dask", "scheduler": cluster.address, "node_timeout": 5.0}
+    settings: dict[str, Any] = {"engine": "dask", "scheduler": cluster.address, "node_timeout": 5.0}
     with Serving(tmp_path, APP, **settings) as serving, serving.caller() as caller:
         begun = [tmp_path / f"run-{number}" for number in range(5)]
         ids = [caller.submit("stay", path=str(path)) for path in begun]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,7 +61,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 
 def test_requests_run_over_links_with_tls(tmp_path: Path, cluster: Cluster) -> None:
     """Also what is longer than a record of TLS and than a link's buffer, in both directions."""
-    settings = {"engine": "dask", "scheduler": cluster.address, "node_timeout": 5.0}
+    settings: dict[str, Any] = {"engine": "dask", "scheduler": cluster.address, "node_timeout": 5.0}
     with (
         Serving(tmp_path, APP, **settings) as serving,
         forebay.Client(f"unix://{serving.socket}", start=False) as client,

@@ -409,7 +409,7 @@ impl Driver {
 
     /// Give the clients' socket away once every client has its answers and everything is on disk.
     fn go_on_giving(&mut self) {
-        let Some(mut giving) = self.giving.take() else {
+        let Some(giving) = self.giving.take() else {
             return;
         };
         // Before it is looked whether everything is written: a reply that has come makes a change.
@@ -434,19 +434,16 @@ impl Driver {
             clients.flush(cx, commits);
         }
         if is_ready && (is_over || clients.is_answered()) {
-            giving.free_spares();
-            let given = give(cx, clients, workers);
-            self.closing = given.is_ok();
-            if given.is_err() {
+            self.closing = giving.give(|| give(cx, clients, workers));
+            if !self.closing {
                 clients.leave_all(cx, commits);
             }
-            giving.end(given);
         } else if is_over {
             clients.leave_all(cx, commits);
-            giving.end(Err(Error::Config(
+            giving.fail(Error::Config(
                 "not everything could be written, not every client was read, or a worker is stopped within a frame"
                     .into(),
-            )));
+            ));
         } else {
             self.giving = Some(giving);
         }

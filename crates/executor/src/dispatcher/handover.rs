@@ -62,7 +62,6 @@ impl MovedWorker {
 }
 
 /// Descriptors that are kept for a handover, so that it fails for want of them before a client is disconnected.
-#[derive(Default)]
 pub struct SpareDescriptors {
     _descriptors: Vec<File>,
 }
@@ -98,18 +97,22 @@ impl PendingHandover {
         }
     }
 
-    /// Let go of the spare descriptors: those that are given are made now.
-    pub fn free_spares(&mut self) {
-        self.spares = SpareDescriptors::default();
-    }
-
     /// When clients and workers are not waited for any longer.
     pub fn until(&self) -> Instant {
         self.until
     }
 
-    /// Tell the caller what has come of it; dropped if it no longer waits.
-    pub fn end(self, given: Result<Handover>) {
-        let _ = self.given.send(given);
+    /// Give what `make` makes in the place of the spare descriptors; whether it has succeeded.
+    pub fn give(self, make: impl FnOnce() -> Result<Handover>) -> bool {
+        drop(self.spares);
+        let given = make();
+        let is_given = given.is_ok();
+        let _ = self.given.send(given); // dropped if the caller no longer waits
+        is_given
+    }
+
+    /// Tell the caller why nothing has come of it.
+    pub fn fail(self, why: Error) {
+        let _ = self.given.send(Err(why));
     }
 }

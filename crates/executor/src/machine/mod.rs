@@ -148,7 +148,7 @@ impl Machine {
 
     /// Dispatches for another capacity. Workers above it stay until they are idle or have ended.
     pub fn set_capacity(&mut self, now: Millis, capacity: Capacity) {
-        self.parts.policy.adapt(capacity);
+        self.parts.policy = self.parts.policy.with_capacity(capacity);
         self.settle(now);
     }
 

@@ -137,14 +137,17 @@ impl Policy {
         u32::from(first == Some(&lane)).min(wanted)
     }
 
-    /// Dispatch for this from now on.
-    pub(crate) fn adapt(&mut self, capacity: Capacity) {
-        self.workers_max = capacity.workers_max;
-        self.guaranteed = capacity.guaranteed;
-        self.cores_milli = capacity.cores_milli.unwrap_or(self.cores_milli);
-        // Never less: what the workers of a lost node had counts until their ends are known, and the guard would end
-        // others for it.
-        self.memory_limit = capacity.memory_limit.max(self.memory_limit);
+    /// The same for another capacity.
+    pub(crate) fn with_capacity(&self, capacity: Capacity) -> Self {
+        Self {
+            workers_max: capacity.workers_max,
+            guaranteed: capacity.guaranteed,
+            cores_milli: capacity.cores_milli.unwrap_or(self.cores_milli),
+            // Never less: what the workers of a lost node had counts until their ends are known, and the guard would
+            // end others for it.
+            memory_limit: capacity.memory_limit.max(self.memory_limit),
+            ..self.clone()
+        }
     }
 
     /// Cores, rounded up.
