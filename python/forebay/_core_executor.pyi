@@ -155,9 +155,18 @@ class Dispatcher:
     def orders_fileno(self) -> int:
         """Readable while `orders` would return at once; stays the dispatcher's."""
     def worker_ready(
-        self, slot: int, connection: Connection, pid: int, pidfd: int, generation: int = 0
+        self,
+        slot: int,
+        connection: Connection,
+        pid: int,
+        pidfd: int,
+        generation: int = 0,
+        is_measured: bool = True,
     ) -> None:
-        """Hand over a worker that has started; the pidfd is given away, even if this raises."""
+        """Hand over a worker that has started; the pidfd is given away, even if this raises.
+
+        `is_measured`: its runs are in that process, whose memory is theirs.
+        """
     def worker_failed(self, slot: int, reason: str) -> None: ...
     def worker_died(
         self,

@@ -45,6 +45,7 @@ fn started_worker(process: Pid) -> (StartedWorker, Connection) {
         pid: process.as_raw_nonzero().get(),
         pidfd: pidfd(process),
         generation: 0,
+        is_measured: true,
     };
     (ready, worker)
 }

@@ -213,6 +213,7 @@ fn hire_as(process: Pid, dispatcher: &Dispatcher, slot: u32) -> Connection {
         pid: process.as_raw_nonzero().get(),
         pidfd,
         generation: 0,
+        is_measured: true,
     };
     dispatcher.worker_ready(slot, ready).expect("told");
     worker

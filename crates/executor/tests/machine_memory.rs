@@ -102,6 +102,25 @@ fn a_run_has_levelled_off_while_it_grows_by_no_more_than_a_megabyte_at_a_time() 
     }
 }
 
+/// Nothing is measured there, so that a run which began alone would be alone until it ended.
+#[test]
+fn unknown_requests_run_side_by_side_where_workers_are_elsewhere() {
+    let mut rig = Rig::new(Policy {
+        elsewhere: true,
+        ..policy()
+    });
+    rig.workers_up(&[Lane::Long]);
+    rig.now = 1_000;
+    rig.take();
+    let ids: Vec<_> = (0..12)
+        .map(|_| rig.submit("Long", Options::default()))
+        .collect();
+    // Each is taken for 64 MB above the 20 MB of its worker, of 727.5 MB.
+    assert_eq!(rig.start_and_dispatch().len(), 8);
+    let why = rig.machine.why(1_000, ids[8]).unwrap();
+    assert!(why.reason.contains("needs 84 MB"), "{why:?}");
+}
+
 #[test]
 fn an_unknown_request_begins_beside_one_that_never_ends_where_half_is_free() {
     let mut rig = rig(policy());

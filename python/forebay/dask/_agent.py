@@ -16,6 +16,7 @@ import math
 import os
 import secrets
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Awaitable
@@ -31,7 +32,7 @@ from distributed.comm.core import CommClosedError
 
 from forebay._runtime_directory import make_private
 from forebay.errors import ConfigError
-from forebay.executor._internal import Order, run_worker
+from forebay.executor._internal import run_worker
 
 __all__ = ["run_task"]
 
@@ -69,16 +70,24 @@ PROTOCOL: Final = "forebay+unix"
 """Of such a cluster: sockets of this user, so that no other one gives it work."""
 
 
-def run_task(order: Order) -> str | None:
+def run_task(order: dict[str, Any]) -> str | None:
     """What a task is: a worker of the application, in a thread of a Dask worker.
 
     Once something that it runs waits for children, its thread is the cluster's again.
 
+    Args:
+        order: as `Order.told` gives it; a node of another version refuses it.
+
     Returns:
         As `run_worker`.
     """
-    security = get_worker().security
-    return run_worker(order, lambda: security.get_connection_args("worker")["ssl_context"], secede)
+    worker = get_worker()
+
+    def tls() -> ssl.SSLContext:
+        context: ssl.SSLContext = worker.security.get_connection_args("worker")["ssl_context"]
+        return context
+
+    return run_worker(order, tls, secede, worker.local_directory)
 
 
 class Cluster:
@@ -247,7 +256,7 @@ class Agent:
 
         One that was lost or has ended before its worker was ready is submitted again.
         """
-        order = Order.of(json.loads(line))
+        order = json.loads(line)
         name = f"forebay-worker-{secrets.token_hex(8)}"
         tries = 0
         while not is_placed.is_set():
@@ -275,7 +284,7 @@ async def _until_left(reader: asyncio.StreamReader, is_placed: asyncio.Event) ->
     await reader.read()
 
 
-async def _submitted(client: Client, order: Order, key: str) -> str | None:
+async def _submitted(client: Client, order: dict[str, Any], key: str) -> str | None:
     """Have a task run to its end; what it returns. It is withdrawn if this is cancelled."""
     future = client.submit(run_task, order, key=key, pure=False)
     try:

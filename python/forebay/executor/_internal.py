@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from forebay.executor.client.token import token_for as token_for
     from forebay.executor.engine.engine import Capacity as Capacity
     from forebay.executor.engine.order import Certificates as Certificates
-    from forebay.executor.engine.order import Order as Order
     from forebay.executor.engine.order import Place as Place
     from forebay.executor.engine.task import run_worker as run_worker
     from forebay.executor.server.rows import now_ms as now_ms
@@ -86,7 +85,7 @@ __getattr__, __dir__ = lazy(
         "client.token": ("token_for",),
         "engine.engine": ("Capacity",),
         "engine.task": ("run_worker",),
-        "engine.order": ("Certificates", "Order", "Place"),
+        "engine.order": ("Certificates", "Place"),
         "server.rows": ("now_ms", "rfc3339"),
         "server.server": ("Server",),
         "server.takeover.handover": ("Offer",),

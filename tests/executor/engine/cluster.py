@@ -41,7 +41,7 @@ class Program:
         self.name = name
         self._folder = folder
         self._log = folder / f"{name}.log"
-        self._command = [sys.executable, "-m", "dask", *arguments]
+        self.command = [sys.executable, "-m", "dask", *arguments]
         self._environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), str(ROOT)]),
@@ -66,7 +66,7 @@ class Program:
         """Start it."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command,
+                self.command,
                 cwd=self._folder,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,

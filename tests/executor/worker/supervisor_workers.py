@@ -115,7 +115,7 @@ class Scribe:
         return orders  # type: ignore[return-value]
 
     def worker_ready(
-        self, slot: int, connection: Any, pid: int, pidfd: int, generation: int
+        self, slot: int, connection: Any, pid: int, pidfd: int, generation: int, is_measured: bool
     ) -> None:
         """Note it, and keep what is given away."""
         self.kept.append((connection, pidfd))

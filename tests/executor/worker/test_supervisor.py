@@ -9,13 +9,16 @@ import resource
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
 
+from forebay.executor.server.oom import OomKills
 from forebay.executor.server.plan import Plan
 from forebay.executor.server.supervisor import Supervisor
+from forebay.executor.server.worker_group import WorkerGroup
 from tests.executor.serving import until, wait_gone
 from tests.executor.worker.supervisor_workers import IdleWorker, Scribe
 
@@ -35,8 +38,8 @@ def scribe(tmp_path: Path) -> Iterator[Scribe]:
     made.close()
 
 
-def supervisor_of(scribe: Scribe, source: Path, *, reloads: bool = True) -> Supervisor:
-    plan = Plan(
+def plan_of(scribe: Scribe, source: Path, *, reloads: bool = True) -> Plan:
+    return Plan(
         spec_of=lambda: IdleWorker.spec(str(source)),
         side_socket=scribe.side_path,
         options={"pool": "a pool"},
@@ -44,7 +47,10 @@ def supervisor_of(scribe: Scribe, source: Path, *, reloads: bool = True) -> Supe
         reloads=reloads,
         start_timeout=20.0,
     )
-    return Supervisor(scribe, plan, scribe)
+
+
+def supervisor_of(scribe: Scribe, source: Path, *, reloads: bool = True) -> Supervisor:
+    return Supervisor(scribe, plan_of(scribe, source, reloads=reloads), scribe)
 
 
 @pytest.fixture
@@ -114,6 +120,43 @@ def test_an_end_is_told_with_its_cause(
     assert (slot, told_pid) == (3, pid)
     assert (cause, exit_code, by_signal) == expected
     assert output == f"serving 3 {'hasty' if number is None else 'short'} 99 of one"
+
+
+class ForeignGroup(WorkerGroup):
+    """Whose workers stand for processes of other machines."""
+
+    owns_workers = False  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(("group", "cause"), [(WorkerGroup, "memory"), (ForeignGroup, "signal")])
+def test_a_kill_for_memory_here_is_of_a_process_here(
+    scribe: Scribe, source: Path, tmp_path: Path, group: type[WorkerGroup], cause: str
+) -> None:
+    """The kernel of another machine counts its own."""
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/cgroup").write_text("")
+    counter = tmp_path / "vmstat"
+    counter.write_text("oom_kill 0\n")
+    plan = plan_of(scribe, source)
+    made = Supervisor(
+        scribe,
+        replace(
+            plan, group_of=lambda spec, limit: group(spec, start_timeout=limit, name="workers")
+        ),
+        scribe,
+    )
+    made._oom_kills = OomKills(tmp_path, tmp_path)
+    made.start()
+    try:
+        scribe.hear("loaded")
+        pid = started(scribe, 3)
+        counter.write_text("oom_kill 1\n")
+        os.kill(pid, signal.SIGKILL)
+        scribe.order("died", 3)
+        slot, told, *_ = scribe.hear("worker_died")
+        assert (slot, told) == (3, cause)
+    finally:
+        made.close()
 
 
 def test_a_worker_that_does_not_leave_is_killed(supervisor: Supervisor, scribe: Scribe) -> None:

@@ -36,6 +36,8 @@ pub struct MovedWorker {
     pub lane: Lane,
     pub pid: i32,
     pub generation: u32,
+    /// As of a started worker.
+    pub is_measured: bool,
     pub connection: OwnedFd,
     pub pidfd: OwnedFd,
     pub side: OwnedFd,

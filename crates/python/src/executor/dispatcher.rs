@@ -131,7 +131,7 @@ impl PyDispatcher {
         self.core.orders_fileno()
     }
 
-    #[pyo3(signature = (slot, connection, pid, pidfd, generation = 0))]
+    #[pyo3(signature = (slot, connection, pid, pidfd, generation = 0, is_measured = true))]
     fn worker_ready(
         &self,
         slot: u32,
@@ -139,12 +139,14 @@ impl PyDispatcher {
         pid: i32,
         pidfd: RawFd,
         generation: u32,
+        is_measured: bool,
     ) -> Result<()> {
         let started = StartedWorker {
             connection: Arc::clone(&connection.core),
             pid,
             pidfd: take(pidfd)?,
             generation,
+            is_measured,
         };
         Ok(self.core.worker_ready(slot, started)?)
     }

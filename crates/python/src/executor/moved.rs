@@ -46,6 +46,7 @@ fn moved(py: Python<'_>, worker: MovedWorker) -> PyResult<Moved<'_>> {
     facts.set_item("lane", worker.lane.word())?;
     facts.set_item("pid", worker.pid)?;
     facts.set_item("generation", worker.generation)?;
+    facts.set_item("is_measured", worker.is_measured)?;
     facts.set_item("runs", runs)?;
     let descriptors = [worker.connection, worker.pidfd, worker.side];
     let descriptors = descriptors.into_iter().chain(worker.output);
@@ -72,6 +73,10 @@ pub fn moved_of(worker: &Bound<'_, PyAny>) -> Result<MovedWorker> {
         lane: Lane::of_word(&lane).ok_or_else(unknown)?,
         pid: fact("pid")?.extract()?,
         generation: fact("generation")?.extract()?,
+        // A server of an older version does not say it, and measures each.
+        is_measured: facts
+            .get_item("is_measured")?
+            .is_none_or(|it| it.is_truthy().unwrap_or(true)),
         connection,
         pidfd,
         side,

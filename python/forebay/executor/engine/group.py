@@ -35,6 +35,8 @@ class NodeGroup(WorkerGroup):
         self._place = place
         self._engaging: dict[Worker, int] = {}
         self._refused: dict[Worker, str] = {}
+        self._here: set[Worker] = set()
+        """Those whose node is this machine."""
 
     def know_code(self, code: str) -> None:
         """Nodes have to have this code from now on."""
@@ -65,8 +67,19 @@ class NodeGroup(WorkerGroup):
         except RemoteError as error:
             self._refused[worker] = str(error.__cause__ or error)
             raise
-        worker.pid = pid or worker.pid
+        if pid:
+            worker.pid = pid
+            self._here.add(worker)
         return True
+
+    def is_measured(self, worker: Worker) -> bool:
+        """Whether the memory of its runs is that of its process; elsewhere that is the stand-in."""
+        return worker in self._here
+
+    @property
+    def owns_workers(self) -> bool:
+        """Never: its processes are stand-ins, and each node tells why its workers ended."""
+        return False
 
     def start_error(self, worker: Worker) -> DiedError | ConfigError | None:
         """Why a worker never became ready; None while the keeper may still report."""
@@ -87,6 +100,7 @@ class NodeGroup(WorkerGroup):
         """Let go of a worker: its node ends it. Idempotent."""
         self._engaging.pop(worker, None)
         self._refused.pop(worker, None)
+        self._here.discard(worker)
         super().remove(worker)
 
 
@@ -94,7 +108,8 @@ def _on_node(death: Death, worker: Worker) -> Death:
     """The death of a worker by that of its stand-in."""
     told = told_death(death.last_output)
     if told is None:
-        return death._replace(pid=worker.pid)
+        # Its memory was that of the stand-in.
+        return death._replace(pid=worker.pid, peak_bytes=None, limit_bytes=None)
     cause = str(told.get("cause", NODE_LOST))
     return Death(
         cause=NODE_LOST if cause == "server" else cause,  # with what serves there

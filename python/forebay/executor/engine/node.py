@@ -11,7 +11,8 @@ import shutil
 import stat
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -39,6 +40,9 @@ APPLICATIONS_MAX: Final = 4
 
 END_S: Final = 5.0
 """For a template to end."""
+
+AGAIN_S: Final = 0.01
+"""Between two tries to lock a directory that another process looks at."""
 
 
 class Node:
@@ -76,11 +80,11 @@ class Node:
         with self.lock:
             for other in [it for it in self._versions if it[:-1] == key[:-1] and it != key]:
                 self._forget(other)  # older code of the same application
-            idle = [it for it, version in self._versions.items() if not version.users]
-            for other in idle[: max(0, len(self._versions) - APPLICATIONS_MAX)]:
-                self._forget(other)
             version = self._versions.get(key)
             if version is None:
+                idle = [it for it, version in self._versions.items() if not version.users]
+                for other in idle[: max(0, len(self._versions) + 1 - APPLICATIONS_MAX)]:
+                    self._forget(other)
                 version = self._versions[key] = _Version(order)
             version.users += 1
         try:
@@ -109,7 +113,7 @@ class Node:
         key = json.dumps(config, sort_keys=True)
         with self.lock:
             for other in [it for it, one in self._lenders.items() if it != key and not one.users]:
-                self._lenders.pop(other).services.close()
+                _end_aside(self._lenders.pop(other).services.close)
             if key not in self._lenders:
                 self._count += 1
                 path = Path(self.directory, f"pool-{self._count}")
@@ -128,9 +132,21 @@ class Node:
         with self.lock:
             self._count += 1
             path = os.path.join(self.directory, str(self._count))
-            make_private(Path(self.directory))  # a clean-up may have removed it
+            self._protect()
         os.mkdir(path, 0o700)
         return path
+
+    def _protect(self) -> None:
+        """Make the directory again where a clean-up has removed it, and lock that one."""
+        while not _holds(self._life, self.directory):
+            if self._life is not None:
+                os.close(self._life)
+                self._life = None
+            make_private(Path(self.directory))
+            with contextlib.suppress(FileNotFoundError):  # removed again, by who saw no lock
+                self._life = _lock(self.directory)
+            if self._life is None:
+                time.sleep(AGAIN_S)
 
     def close(self) -> None:
         """End everything. Idempotent."""
@@ -174,6 +190,14 @@ def _lock(directory: str) -> int | None:
     return descriptor
 
 
+def _holds(life: int | None, directory: str) -> bool:
+    """Whether that is the lock of what has this name now."""
+    try:
+        return life is not None and os.path.samestat(os.fstat(life), os.stat(directory))
+    except FileNotFoundError:
+        return False
+
+
 def _remove_left() -> None:
     """Remove directories of nodes of this user that were killed."""
     for left in Path(ROOT).glob(f"{PREFIX}*"):
@@ -198,9 +222,14 @@ class _Version:
         """Whether nobody gets it any more."""
 
     def close_if_left(self) -> None:
-        """End its template once nobody has a worker of it."""
+        """End its template once nobody has a worker of it; waits for nothing."""
         if self.is_left and not self.users:
-            self.group.close(END_S)
+            _end_aside(lambda: self.group.close(END_S))
+
+
+def _end_aside(end: Callable[[], None]) -> None:
+    """End something in a thread of its own: tasks of this process go on meanwhile."""
+    threading.Thread(target=end, name="forebay-node-end").start()
 
 
 def _nothing(*_: Any, **__: Any) -> None:

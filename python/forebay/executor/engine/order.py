@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final, Self
+
+from forebay.errors import ConfigError
 
 __all__ = ["Certificates", "Order", "Place", "host_identity"]
+
+PROTOCOL: Final = 1
+"""Of orders and links; another number where one of them has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +80,36 @@ class Order:
     silence: float = 30.0
 
     def told(self) -> dict[str, Any]:
-        """As it travels."""
-        return asdict(self)
+        """As it travels: plain data, which names who it is from."""
+        return asdict(self) | _ours()
 
     @classmethod
     def of(cls, told: dict[str, Any]) -> Self:
-        """What `told` gave."""
-        return cls(**told)
+        """What `told` gave.
+
+        Raises:
+            ConfigError: it is from another version.
+        """
+        ours = _ours()
+        theirs = {name: told.get(name) for name in ours}
+        if theirs != ours:
+            raise ConfigError(
+                f"node {socket.gethostname()} has {_named(ours)} and the server has"
+                f" {_named(theirs)}; install the same version on both"
+            )
+        return cls(**{name: value for name, value in told.items() if name not in ours})
+
+
+def _ours() -> dict[str, Any]:
+    try:
+        installed = version("forebay")
+    except PackageNotFoundError:  # it lies on the path, and was not installed
+        installed = "unknown"
+    return {"version": installed, "protocol": PROTOCOL}
+
+
+def _named(who: dict[str, Any]) -> str:
+    return f"forebay {who['version']} (protocol {who['protocol']})"
 
 
 def host_identity() -> str:

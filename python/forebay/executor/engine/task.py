@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import logging
 import os
@@ -11,11 +12,21 @@ import shutil
 import signal
 import socket
 import ssl
+import struct
+import tempfile
+import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from forebay.errors import BrokenError, ClosedError, ConfigError, DeadlineError, Error
+from forebay.errors import (
+    BrokenError,
+    ClosedError,
+    ConfigError,
+    DeadlineError,
+    Error,
+    ProtocolError,
+)
 from forebay.executor.engine.files import FileSender
 from forebay.executor.engine.link import (
     CALL,
@@ -70,27 +81,80 @@ RECORDS_BEFORE_REPLY: Final = 4096
 """More than the side socket holds: all that was said before a reply goes before it."""
 
 LAST_S: Final = 5.0
-"""For the stand-in to take the last records."""
+"""For the stand-in to leave, once it has the last records."""
+
+STATE_PREFIX: Final = "forebay-"
+"""Of a worker's directory of items and results."""
 
 _log = logging.getLogger(__name__)
+
+_COUNT: Final = struct.Struct("i")
+"""Bytes that a socket has not sent, or whose arrival was not confirmed."""
 
 Context = Callable[[], ssl.SSLContext]
 """The context of connections of this cluster's workers."""
 
 
-def run_worker(order: Order, tls: Context, give_place_back: Callable[[], None]) -> str | None:
+class _LinkLostError(BrokenError):
+    """The stand-in has gone; whatever else breaks here is told to it."""
+
+
+@contextlib.contextmanager
+def _losing() -> Iterator[None]:
+    try:
+        yield
+    except (_LinkLostError, ProtocolError):
+        raise
+    except BrokenError as error:
+        raise _LinkLostError(str(error), delivered=error.delivered) from error
+
+
+class _NodeLink(Link):
+    """A link that raises `_LinkLostError` where the stand-in has gone."""
+
+    def flush(self) -> None:
+        with _losing():
+            super().flush()
+
+    def make_room(self) -> None:
+        with _losing():
+            super().make_room()
+
+    def take(self) -> Iterator[Record]:
+        with _losing():
+            yield from super().take()
+
+    def keep_alive(self) -> None:
+        with _losing():
+            super().keep_alive()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the stand-in's machine has not confirmed."""
+        in_socket = fcntl.ioctl(self.fileno(), termios.TIOCOUTQ, bytes(_COUNT.size))
+        return self.pending + int(_COUNT.unpack(in_socket)[0])
+
+
+def run_worker(
+    told: dict[str, Any], tls: Context, give_place_back: Callable[[], None], scratch: str
+) -> str | None:
     """Run a worker for its stand-in, until one of both has ended.
 
     Args:
-        order: what to run, for whom.
+        told: what to run, for whom, as `Order.told` gives it.
         tls: called where the link is to have TLS.
         give_place_back: called once, when a run first waits for its children: they may need the
             place that this task has in the cluster.
+        scratch: a directory on a disk of this node, for items and large results on their way.
 
     Returns:
         Why the stand-in was not reached, if so: nobody waits for the worker any more, since the
-        cluster has run the task again; or this node cannot connect to it.
+        cluster has run the task again; or this node cannot connect to it, or has another version.
     """
+    try:
+        order = Order.of(told)
+    except ConfigError as error:
+        return str(error)
     try:
         link = _connect(order, tls)
     except (BrokenError, DeadlineError, OSError) as error:
@@ -101,9 +165,9 @@ def run_worker(order: Order, tls: Context, give_place_back: Callable[[], None]) 
         )
     with contextlib.closing(link):
         try:
-            _run(Node.of_process(), order, link, give_place_back)
-        except BrokenError:
-            pass  # the stand-in has gone, and the worker was ended
+            _run(Node.of_process(), order, link, give_place_back, scratch)
+        except _LinkLostError:
+            pass  # the worker was ended
         except ConfigError as error:
             _send_last(link, FAILED, str(error).encode())
         except Exception as error:  # whatever it is, the server is to tell it
@@ -112,7 +176,7 @@ def run_worker(order: Order, tls: Context, give_place_back: Callable[[], None]) 
     return None
 
 
-def _connect(order: Order, tls: Context) -> Link:
+def _connect(order: Order, tls: Context) -> _NodeLink:
     connected = socket.create_connection((order.host, order.port), CONNECT_S)
     try:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -125,30 +189,38 @@ def _connect(order: Order, tls: Context) -> Link:
     except BaseException:
         connected.close()
         raise
-    return Link(connected, f"the server at {order.host}", order.silence)
+    return _NodeLink(connected, f"the server at {order.host}", order.silence)
 
 
-def _send_last(link: Link, kind: int, body: bytes) -> None:
+def _send_last(link: _NodeLink, kind: int, body: bytes) -> None:
     """Send a last record, and wait until the stand-in has left.
 
-    A socket that is closed while something waits to be read drops what it has not sent.
+    A socket that is closed while something waits to be read drops what it has not sent. It takes
+    as long as the stand-in takes something, however slowly.
     """
     link.put(kind, 0, body)
-    watched, until = Watched(), time.monotonic() + LAST_S
-    with contextlib.suppress(BrokenError):
-        while time.monotonic() < until:
+    watched, least, moved_at = Watched(), link.unsent, time.monotonic()
+    with contextlib.suppress(BrokenError, OSError):
+        while time.monotonic() - moved_at < (link.silence if least else LAST_S):
             link.flush()
             watched.wait({link.fileno(): link.events}, LOOK_MS)
             for _ in link.take():
                 pass
+            link.keep_alive()
+            if (unsent := link.unsent) < least:
+                least, moved_at = unsent, time.monotonic()
 
 
-def _run(node: Node, order: Order, link: Link, give_place_back: Callable[[], None]) -> None:
+def _run(
+    node: Node, order: Order, link: _NodeLink, give_place_back: Callable[[], None], scratch: str
+) -> None:
     with contextlib.ExitStack() as parts:
         group = parts.enter_context(node.group(order))
         lender = parts.enter_context(node.lender(order.pool))
         directory = node.new_directory()
         parts.callback(shutil.rmtree, directory, ignore_errors=True)
+        state = tempfile.mkdtemp(prefix=STATE_PREFIX, dir=scratch)
+        parts.callback(shutil.rmtree, state, ignore_errors=True)
         with node.lock:
             worker = group.begin()
         parts.callback(_remove, node, group, worker)
@@ -156,7 +228,9 @@ def _run(node: Node, order: Order, link: Link, give_place_back: Callable[[], Non
         starting.wait(lambda: group.advance(worker))
         _check_code(order, starting)
         relay = parts.enter_context(
-            contextlib.closing(_Relay(node, group, worker, link, directory, give_place_back))
+            contextlib.closing(
+                _Relay(node, group, worker, link, (directory, state), give_place_back)
+            )
         )
         told = {"pid": worker.pid, "host": host_identity()}
         link.put(READY, 0, json.dumps(told).encode())
@@ -248,7 +322,8 @@ class _Starting:
             return str(error)
         while True:
             with self.node.lock:
-                self.group.drive()
+                with contextlib.suppress(Error):  # the keeper has ended, as is told next
+                    self.group.drive()
                 reason = self.group.start_error(self.worker)
             if reason is not None:
                 return str(reason)
@@ -257,7 +332,16 @@ class _Starting:
 
 
 class _Relay:
-    """Carries everything of a worker that serves between it and its stand-in."""
+    """Carries everything of a worker that serves between it and its stand-in.
+
+    Args:
+        node: of this process.
+        group: of the worker.
+        worker: is ready.
+        link: to the stand-in.
+        directories: that of its sockets, and that of its items and results.
+        give_place_back: as `run_worker` takes it.
+    """
 
     def __init__(
         self,
@@ -265,16 +349,17 @@ class _Relay:
         group: WorkerGroup,
         worker: Worker,
         link: Link,
-        directory: str,
+        directories: tuple[str, str],
         give_place_back: Callable[[], None],
     ) -> None:
         self._node = node
         self._group = group
         self._worker = worker
         self._link = link
+        directory, self._state = directories
         self._directory = directory
         self._give_place_back: Callable[[], None] | None = give_place_back
-        self._files = FileSender(os.path.join(directory, "state"), link)
+        self._files = FileSender(self._state, link)
         self._tunnel = Tunnel(
             os.path.join(directory, "clients"),
             listens=True,
@@ -303,7 +388,7 @@ class _Relay:
             **serve["options"],
             "pool": lender,
             "clients": clients,
-            "state": os.path.join(self._directory, "state"),
+            "state": self._state,
             "environment": {"FOREBAY_URL": f"unix://{clients}"},
         }
         options["items"] = {**options["items"], "synced": False}  # the stand-in's are
@@ -486,7 +571,6 @@ class _Relay:
             if death is not None:
                 break
             time.sleep(0.005)
-        killed = death.signal == signal.SIGKILL
-        if killed and self._node.oom_kills.was_killed():
-            return death._replace(cause="memory")
-        return death
+        with self._node.lock:
+            killed = death.signal == signal.SIGKILL and self._node.oom_kills.was_killed()
+        return death._replace(cause="memory") if killed else death

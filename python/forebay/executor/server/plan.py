@@ -32,7 +32,13 @@ class Orders(Protocol):
         """Order "sources" when one of these files changes."""
 
     def worker_ready(
-        self, slot: int, connection: _core.Connection, pid: int, pidfd: int, generation: int
+        self,
+        slot: int,
+        connection: _core.Connection,
+        pid: int,
+        pidfd: int,
+        generation: int,
+        is_measured: bool,
     ) -> None:
         """A worker can run requests."""
 

@@ -287,7 +287,7 @@ class Supervisor:
             death = None if slot is None else slot.group.ended(slot.worker)
             if slot is not None and death is not None:
                 self._forget(slot)
-                report(number, self._attributed(death))
+                report(number, self._attributed(death, slot.group))
             if slot is None or death is not None:
                 slots.discard(number)
         return bool(slots)
@@ -398,8 +398,9 @@ class Supervisor:
             self._slots.failed.append(slot)
             return
         del self._slots.starting[slot.number]
-        worker = slot.worker
-        self._dispatcher.worker_ready(slot.number, connection, worker.pid, pidfd, worker.generation)
+        worker, is_measured = slot.worker, slot.group.is_measured(slot.worker)
+        started = (worker.pid, pidfd, worker.generation, is_measured)
+        self._dispatcher.worker_ready(slot.number, connection, *started)
 
     def _report_failures(self) -> None:
         """Report why starts failed, as soon as the keeper has said so."""
@@ -421,11 +422,12 @@ class Supervisor:
             death = slot.group.death(slot.worker)
             if death is not None:
                 self._forget(slot)
-                self._dispatcher.worker_died(slot.number, *self._attributed(death))
+                self._dispatcher.worker_died(slot.number, *self._attributed(death, slot.group))
 
-    def _attributed(self, death: Death) -> Death:
-        """A death with its cause, as far as the kernel has told it."""
-        if death.signal == signal.SIGKILL and self._oom_kills.was_killed():
+    def _attributed(self, death: Death, group: WorkerGroup) -> Death:
+        """A death with its cause, as far as the kernel has told it of a process of ours."""
+        killed = death.signal == signal.SIGKILL and group.owns_workers
+        if killed and self._oom_kills.was_killed():
             return death._replace(cause="memory")
         if death.cause == "signal":
             # It counts shared memory too: reported only where memory was the cause.

@@ -249,6 +249,15 @@ class WorkerGroup:
         """Whether a worker that starts may find a place."""
         return True
 
+    def is_measured(self, worker: Worker) -> bool:
+        """Whether the memory of its runs is that of its process, as for all here."""
+        return True
+
+    @property
+    def owns_workers(self) -> bool:
+        """Whether its workers are processes of this server, whose ends the kernel tells it."""
+        return True
+
     def know_code(self, code: str) -> None:
         """The hash of the code that its first worker has told: there is no other here."""
 

@@ -43,6 +43,8 @@ pub struct StartedWorker {
     pub pid: i32,
     pub pidfd: OwnedFd,
     pub generation: u32,
+    /// Its runs are in that process, whose memory is theirs.
+    pub is_measured: bool,
 }
 
 /// Who asks for a cordon, why, and whether what was accepted is dispatched.

@@ -103,10 +103,12 @@ impl Workers {
 
     /// A worker has started: read its connection from now on.
     pub fn ready(&mut self, cx: &mut Context, slot: Slot, started: StartedWorker) {
-        let pid = started.pid;
+        let (pid, is_measured) = (started.pid, started.is_measured);
         match self.processes.adopt(&cx.poll, slot, started) {
             Ok(true) => {
-                self.measures.watch(slot, pid);
+                if is_measured {
+                    self.measures.watch(slot, pid);
+                }
                 if let Some(lane) = self.processes.get(slot).map(WorkerProcess::lane) {
                     let worker = slot;
                     cx.note(Happening::WorkerStarted { worker, lane, pid });

@@ -72,6 +72,7 @@ fn duplicate_one(
         lane: worker.lane(),
         pid: worker.pid(),
         generation: worker.generation(),
+        is_measured: worker.is_measured(),
         connection: another(connection.as_fd())?,
         pidfd: another(pidfd.as_fd())?,
         side: another(side.as_fd())?,
@@ -99,15 +100,17 @@ pub fn resume(
     slot: Slot,
     moved: MovedWorker,
 ) -> Result<()> {
-    let (lane, pid) = (moved.lane, moved.pid);
+    let (lane, pid, is_measured) = (moved.lane, moved.pid, moved.is_measured);
     workers.processes.start(slot, lane, 0);
     let (side, output) = (moved.side, moved.output);
     let side = workers.sides.adopt(&cx.poll, slot, pid, side, output)?;
     if let Some(worker) = workers.processes.get_mut(slot) {
         let started = (moved.connection, moved.pidfd, moved.generation);
-        worker.resume(&cx.poll, pid, started, side, &moved.runs)?;
+        worker.resume(&cx.poll, (pid, is_measured), started, side, &moved.runs)?;
     }
-    workers.measures.watch(slot, pid);
+    if is_measured {
+        workers.measures.watch(slot, pid);
+    }
     let worker = slot;
     cx.note(Happening::WorkerStarted { worker, lane, pid });
     Ok(())

@@ -35,6 +35,7 @@ struct Serving {
     pid: i32,
     pidfd: OwnedFd,
     generation: u32,
+    is_measured: bool,
     watched: Ready,
     running: ByNumber<u64, RunId>,
     /// Recalled runs by their calls, until the worker has either returned or ended them.
@@ -125,6 +126,7 @@ impl WorkerProcess {
             pid,
             pidfd,
             generation,
+            is_measured,
         } = started;
         connection.attach().map_err(Error::Transport)?;
         connection.cork().map_err(Error::Transport)?;
@@ -133,6 +135,7 @@ impl WorkerProcess {
             pid,
             pidfd,
             generation,
+            is_measured,
             watched: Ready::default(),
             running: ByNumber::default(),
             recalled: ByNumber::default(),
@@ -154,7 +157,7 @@ impl WorkerProcess {
     pub fn resume(
         &mut self,
         poll: &Poll,
-        pid: i32,
+        (pid, is_measured): (i32, bool),
         (connection, pidfd, generation): (OwnedFd, OwnedFd, u32),
         side: Key,
         runs: &[MovedRun],
@@ -170,6 +173,7 @@ impl WorkerProcess {
             pid,
             pidfd,
             generation,
+            is_measured,
         };
         self.adopt(poll, started)?;
         self.side = Some(side);
@@ -224,6 +228,11 @@ impl WorkerProcess {
     /// Of its lease.
     pub fn generation(&self) -> u32 {
         self.serving().map_or(0, |serving| serving.generation)
+    }
+
+    /// Whether its memory is that of its runs.
+    pub fn is_measured(&self) -> bool {
+        self.serving().is_some_and(|serving| serving.is_measured)
     }
 
     /// Another server has it: let go of its connection, and tell it nothing.
@@ -537,7 +546,8 @@ impl WorkerProcess {
     }
 
     fn set_mark(&mut self) {
-        self.mark = self.serving().and_then(|serving| Mark::set(serving.pid));
+        let serving = self.serving().filter(|serving| serving.is_measured);
+        self.mark = serving.and_then(|serving| Mark::set(serving.pid));
     }
 }
 

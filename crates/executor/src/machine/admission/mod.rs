@@ -7,7 +7,8 @@
 //!
 //! A long request whose name has no estimate begins if nothing else of its lane runs, or half of the limit is free, and
 //! no other one begins until it has ended or stopped growing. A short one is assumed to need `short_unknown_bytes`,
-//! since it must not wait for long ones to end. Requests of the async lane are many in one worker, which is measured as
+//! since it must not wait for long ones to end; so is each one where workers are elsewhere, since nothing would be learnt
+//! from its run. Requests of the async lane are many in one worker, which is measured as
 //! a whole.
 
 mod cordon;
@@ -270,7 +271,8 @@ impl Admission {
         let hint = hint.map(|bytes| bytes.saturating_add(base));
         // The larger one: a hint that is too small must not hide what was measured.
         let known = hint.max(self.peak(entry.name(), &entry.submission().code));
-        let taken = (lane == Lane::Short).then_some(policy.short_unknown_bytes);
+        let is_assumed = lane == Lane::Short || policy.elsewhere;
+        let taken = is_assumed.then_some(policy.short_unknown_bytes);
         known.or(taken.map(|bytes| bytes.saturating_add(base)))
     }
 
