@@ -102,11 +102,11 @@ fn a_run_has_levelled_off_while_it_grows_by_no_more_than_a_megabyte_at_a_time() 
     }
 }
 
-/// Nothing is measured there, so that a run which began alone would be alone until it ended.
+/// As with workers elsewhere, where a run that began alone would be alone until it ended, since nothing measures it.
 #[test]
-fn unknown_requests_run_side_by_side_where_workers_are_elsewhere() {
+fn unknown_requests_run_side_by_side_where_their_need_is_assumed() {
     let mut rig = Rig::new(Policy {
-        elsewhere: true,
+        unknown_bytes: [Some(64 * MB); 3],
         ..policy()
     });
     rig.workers_up(&[Lane::Long]);

@@ -36,7 +36,8 @@ from forebay.executor.engine.link import (
 from forebay.executor.engine.node import Node
 from forebay.executor.engine.order import Order
 from forebay.executor.engine.task import _NodeLink, _send_last, run_worker
-from tests.executor.serving import descendants, wait_gone
+from tests.executor.engine.cluster import strike
+from tests.executor.serving import descendants, until, wait_gone
 
 APP = (Path(__file__).parent / "failures_app.py").read_text()
 PATIENCE_S = 20.0
@@ -53,15 +54,19 @@ class StandIn:
 
     Args:
         folder: of the application, and for what the node keeps on its disk.
+
+    Attributes:
+        file: the application.
+        order: what the node is told.
     """
 
     def __init__(self, folder: Path) -> None:
-        file = folder / "app.py"
-        file.write_text(APP)
+        self.file = folder / "app.py"
+        self.file.write_text(APP)
         self._scratch = folder
         self._secret = os.urandom(SECRET_BYTES)
         self._listener = socket.create_server(("127.0.0.1", 0))
-        target = parse_target(str(file))
+        target = parse_target(str(self.file))
         self.order = Order(
             target.kind,
             str(target.where),
@@ -145,27 +150,26 @@ def test_what_is_no_record_is_told(stand_in: StandIn) -> None:
     assert stand_in.over() is None
 
 
-def test_a_worker_that_cannot_be_forked_is_told(stand_in: StandIn) -> None:
-    """Its keeper has ended, with all templates."""
+def test_a_keeper_that_ends_is_told(stand_in: StandIn, tmp_path: Path) -> None:
+    """It takes the template with it, while that imports the application; the next try has both."""
     before = set(descendants(os.getpid()))
+    begun = tmp_path / "begun"
+    waits = f"open({str(begun)!r}, 'x').close()\ntime.sleep(60)\n"
+    stand_in.file.write_text(f"{APP}\n{waits}")
     _, link = stand_in.accept()
-    kind, _, body = heard(link)
-    assert kind == READY, body
-    worker = json.loads(body)["pid"]
-    link.close()
-    assert stand_in.over() is None
-    wait_gone(worker)
+    until(begun.exists, PATIENCE_S)
     for pid in set(descendants(os.getpid())) - before:
-        os.kill(pid, signal.SIGKILL)
-    _, link = stand_in.accept()
+        strike(pid, signal.SIGKILL)
     kind, _, body = heard(link)
+    link.close()
     assert kind == FAILED
     assert b"keeper" in body
-    link.close()
     assert stand_in.over() is None
+    stand_in.file.write_text(APP)
     _, link = stand_in.accept()
-    assert heard(link)[0] == READY, "the next try has another"
+    kind, *_ = heard(link)
     link.close()
+    assert kind == READY
     assert stand_in.over() is None
 
 

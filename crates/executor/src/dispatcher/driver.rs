@@ -79,6 +79,11 @@ impl Driver {
         let memory_limit = settings.policy.memory_limit;
         let memory = settings.memory();
         let mut policy = settings.policy;
+        if settings.elsewhere {
+            // Nothing would be learnt from a long run that is alone first.
+            let [short, long, _] = &mut policy.unknown_bytes;
+            *long = *short;
+        }
         if let Some(store) = &settings.store {
             policy.result_bytes_max = store.result_bytes_max;
         }

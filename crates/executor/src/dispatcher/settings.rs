@@ -34,6 +34,8 @@ pub struct Settings {
     pub log_bytes_max: u64,
     /// Bytes of one submission's arguments.
     pub arguments_bytes_max: usize,
+    /// The workers are on other machines: this one's memory does not bound them, and that of their runs is not measured.
+    pub elsewhere: bool,
     /// After a source file changed, dispatch nothing until the new code is installed.
     pub reload: bool,
     /// How long the server is idle before the supervisor is notified; `None`: never.
@@ -47,7 +49,7 @@ impl Settings {
         if let Some(limit) = self.policy.memory_limit {
             memory = memory.limited(limit);
         }
-        if self.policy.elsewhere {
+        if self.elsewhere {
             memory = memory.elsewhere();
         }
         memory
@@ -82,6 +84,7 @@ impl Default for Settings {
             side_socket: None,
             log_bytes_max: LOG_BYTES_MAX,
             arguments_bytes_max: ARGUMENTS_BYTES_MAX,
+            elsewhere: false,
             reload: false,
             idle_end: None,
         }

@@ -14,8 +14,6 @@ pub struct Policy {
     pub cpu_factor_max: u32,
     /// Memory of the cgroup or the machine; `None`: memory is not considered.
     pub memory_limit: Option<u64>,
-    /// The workers are on other machines: the memory of runs is not measured, and this machine's does not bound them.
-    pub elsewhere: bool,
     /// Fraction of it that stays free: 0.03, or 0.10 where the cgroup ends all its processes at once.
     pub memory_free_fraction: f32,
     /// Fraction of it above which the guard ends a worker that outgrew its estimate: 0.97, or 0.95.
@@ -24,9 +22,9 @@ pub struct Policy {
     pub pressure_max: f32,
     /// Private bytes of a worker that has run nothing, until one was measured.
     pub worker_bytes: u64,
-    /// Assumed need of a short request without an estimate: it must not wait for long ones to end. With workers
-    /// elsewhere that of each synchronous one.
-    pub short_unknown_bytes: u64,
+    /// Assumed need of a request without an estimate, by its lane; `None`: it runs alone first. A short one must not wait
+    /// for long ones to end.
+    pub unknown_bytes: [Option<u64>; 3],
     /// Workers at once; each lane in use has one of its own, whatever this says.
     pub workers_max: u32,
     /// Workers that stay, per lane.
@@ -96,12 +94,11 @@ impl Default for Policy {
             cores_milli: 1_000,
             cpu_factor_max: 16,
             memory_limit: None,
-            elsewhere: false,
             memory_free_fraction: 0.03,
             guard_fraction: 0.97,
             pressure_max: 0.20,
             worker_bytes: 6_000_000,
-            short_unknown_bytes: 64_000_000,
+            unknown_bytes: [Some(64_000_000), None, None],
             workers_max: 64,
             guaranteed: [1, 1, 0],
             burst: true,

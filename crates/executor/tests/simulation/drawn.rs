@@ -20,7 +20,7 @@ pub fn policy(chance: &mut Chance) -> Policy {
         memory_free_fraction: 1.0 / 32.0,
         guard_fraction: 31.0 / 32.0,
         worker_bytes: UNIT,
-        short_unknown_bytes: 2 * UNIT,
+        unknown_bytes: [Some(2 * UNIT), chance.one_in(4).then_some(3 * UNIT), None],
         workers_max: 3 + u32::try_from(chance.below(8)).unwrap_or(0),
         guaranteed: *chance.pick(&[[0, 0, 0], [1, 1, 0], [1, 2, 1]]),
         burst: !chance.one_in(4),

@@ -86,7 +86,7 @@ fn set_server(settings: &mut Settings, name: &str, value: &Bound<'_, PyAny>) -> 
 fn set_plain(settings: &mut Settings, name: &str, value: &Bound<'_, PyAny>) -> Result<bool> {
     Ok(set_field!(
         settings, name, value;
-        socket side_socket log_bytes_max arguments_bytes_max reload
+        socket side_socket log_bytes_max arguments_bytes_max elsewhere reload
     ))
 }
 
@@ -121,8 +121,8 @@ fn set_policy(policy: &mut Policy, name: &str, value: &Bound<'_, PyAny>) -> Resu
     Ok(set_field!(
         policy, name, value;
         cores_milli cpu_factor_max
-        memory_limit elsewhere memory_free_fraction guard_fraction pressure_max
-        worker_bytes short_unknown_bytes
+        memory_limit memory_free_fraction guard_fraction pressure_max
+        worker_bytes unknown_bytes
         workers_max guaranteed burst burst_run_ms_min
         worker_idle_ms worker_uses_max worker_age_max_ms worker_growth_max_bytes
         async_at_once deaths_max exception_ms terminate_ms

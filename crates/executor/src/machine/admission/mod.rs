@@ -6,10 +6,9 @@
 //! synchronous runs, one request is admitted whatever it needs.
 //!
 //! A long request whose name has no estimate begins if nothing else of its lane runs, or half of the limit is free, and
-//! no other one begins until it has ended or stopped growing. A short one is assumed to need `short_unknown_bytes`,
-//! since it must not wait for long ones to end; so is each one where workers are elsewhere, since nothing would be learnt
-//! from its run. Requests of the async lane are many in one worker, which is measured as
-//! a whole.
+//! no other one begins until it has ended or stopped growing. A short one is assumed to need `unknown_bytes`, since it
+//! must not wait for long ones to end; so is each one where workers are elsewhere, since nothing would be learnt from its
+//! run. Requests of the async lane are many in one worker, which is measured as a whole.
 
 mod cordon;
 mod estimate;
@@ -271,8 +270,7 @@ impl Admission {
         let hint = hint.map(|bytes| bytes.saturating_add(base));
         // The larger one: a hint that is too small must not hide what was measured.
         let known = hint.max(self.peak(entry.name(), &entry.submission().code));
-        let is_assumed = lane == Lane::Short || policy.elsewhere;
-        let taken = is_assumed.then_some(policy.short_unknown_bytes);
+        let taken = policy.unknown_bytes[lane as usize];
         known.or(taken.map(|bytes| bytes.saturating_add(base)))
     }
 
@@ -369,7 +367,7 @@ impl Admission {
     /// Memory that is kept for the next short request.
     fn kept_for_short(&self, policy: &Policy, limit: u64) -> u64 {
         let lately = match self.short_bytes {
-            0 => policy.short_unknown_bytes,
+            0 => policy.unknown_bytes[Lane::Short as usize].unwrap_or_default(),
             bytes => bytes,
         };
         lately.min(limit / KEPT_PART)

@@ -136,8 +136,8 @@ impl Model {
         let said = options.memory_bytes.map(|bytes| bytes + base);
         let submission = &known.submission;
         let learnt = self.memory.learnt_of(&submission.name, &submission.code);
-        let short = (options.lane == Lane::Short).then(|| self.policy.short_unknown_bytes + base);
-        said.max(learnt).or(short)
+        let taken = self.policy.unknown_bytes[options.lane as usize];
+        said.max(learnt).or(taken.map(|bytes| bytes + base))
     }
 
     /// What a worker that is started for it may grow to.
@@ -212,7 +212,7 @@ impl Model {
             return 0;
         }
         let lately = match self.memory.short_bytes {
-            0 => self.policy.short_unknown_bytes,
+            0 => self.policy.unknown_bytes[Lane::Short as usize].unwrap_or(0),
             bytes => bytes,
         };
         lately.min(limit / 8)
