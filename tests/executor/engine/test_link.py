@@ -20,10 +20,10 @@ from forebay.executor.engine.link import (
     Link,
     Record,
     pack_message,
-    prove_server,
     prove_worker,
     unpack_message,
 )
+from tests.executor.engine.proving import proved
 
 SECRET = bytes(range(SECRET_BYTES))
 
@@ -161,14 +161,7 @@ class Proving:
         self._thread.start()
 
     def _run(self) -> None:
-        steps = prove_server(self._server, SECRET)
-        poll = select.poll()
-        try:
-            while True:
-                poll.register(self._server, next(steps))
-                assert poll.poll(2000)
-        except StopIteration as proved:
-            self._is_proved = proved.value
+        self._is_proved = proved(self._server, SECRET)
 
     def is_proved(self) -> bool:
         """What came of it."""

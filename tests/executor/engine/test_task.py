@@ -31,12 +31,12 @@ from forebay.executor.engine.link import (
     SECRET_BYTES,
     Link,
     Record,
-    prove_server,
 )
 from forebay.executor.engine.node import Node
 from forebay.executor.engine.order import Order
 from forebay.executor.engine.task import _NodeLink, _send_last, run_worker
 from tests.executor.engine.cluster import strike
+from tests.executor.engine.proving import proved
 from tests.executor.serving import descendants, until, wait_gone
 
 APP = (Path(__file__).parent / "failures_app.py").read_text()
@@ -92,7 +92,7 @@ class StandIn:
         self._thread.start()
         self._listener.settimeout(PATIENCE_S)
         connected, _ = self._listener.accept()
-        assert prove_server(connected, self._secret, PATIENCE_S)
+        assert proved(connected, self._secret)
         return connected, Link(connected, "the node", PATIENCE_S)
 
     def over(self) -> str | None:
