@@ -362,10 +362,6 @@ impl Driver {
                 let _ = answer.send(());
             }
             Command::Uncordon(answer) => drop(answer.send(cx.uncordon())),
-            Command::Capacity(capacity, answer) => {
-                cx.machine.set_capacity(cx.now, capacity);
-                let _ = answer.send(());
-            }
             Command::Gateway(pid, answer) => {
                 clients.set_gateway(pid);
                 let _ = answer.send(());

@@ -205,7 +205,7 @@ impl Dispatcher {
     /// # Errors
     /// `Closed`.
     pub fn set_capacity(&self, capacity: Capacity) -> Result<()> {
-        self.request(|answer| Command::Capacity(capacity, answer))
+        self.ask(move |machine, now| machine.set_capacity(now, capacity))
     }
 
     /// Take the connections of this process for the gateway's from now on: it alone may say for whom it submits,

@@ -14,7 +14,7 @@ use crate::dispatcher::handover::Handover;
 use crate::error::{Refusal, Result};
 use crate::feed::{Exposition, Happening};
 use crate::id::RequestId;
-use crate::machine::{Capacity, Machine};
+use crate::machine::Machine;
 use crate::manifest::Manifest;
 use crate::request::{Blob, Death, Lane, Millis, Options, Slot};
 use crate::store::{PruneRule, Pruned};
@@ -86,8 +86,6 @@ pub enum Command {
     Cordon(CordonOrder, Sender<()>),
     /// Take submissions again; whether there was a cordon.
     Uncordon(Sender<bool>),
-    /// Dispatch for another capacity.
-    Capacity(Capacity, Sender<()>),
     /// The gateway is this process now.
     Gateway(Option<NonZeroI32>, Sender<()>),
     /// Write a line into the audit log.
