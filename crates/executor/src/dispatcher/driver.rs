@@ -78,16 +78,7 @@ impl Driver {
         let now = clock.now();
         let memory_limit = settings.policy.memory_limit;
         let memory = settings.memory();
-        let mut policy = settings.policy;
-        if settings.elsewhere {
-            // Nothing would be learnt from a long run that is alone first.
-            let [short, long, _] = &mut policy.unknown_bytes;
-            *long = *short;
-        }
-        if let Some(store) = &settings.store {
-            policy.result_bytes_max = store.result_bytes_max;
-        }
-        let mut machine = Machine::new(policy, now);
+        let mut machine = Machine::new(settings.whole_policy(), now);
         machine.keep_news();
         let waits = settings.passed.is_some();
         let moved = settings.moved;

@@ -43,6 +43,20 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The policy, with what follows from the other settings.
+    pub fn whole_policy(&self) -> Policy {
+        let mut policy = self.policy.clone();
+        if self.elsewhere {
+            // Nothing would be learnt from a long run that is alone first.
+            let [short, long, _] = &mut policy.unknown_bytes;
+            *long = *short;
+        }
+        if let Some(store) = &self.store {
+            policy.result_bytes_max = store.result_bytes_max;
+        }
+        policy
+    }
+
     /// The memory that the workers have.
     pub fn memory(&self) -> Memory {
         let mut memory = Memory::find(&Host::default());
