@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import matplotlib
@@ -17,6 +18,7 @@ from .study import Study
 
 __all__ = ["plot"]
 
+TITLE_LETTERS = 110
 COLOURS: dict[Way, str] = {
     "learned": "#1b6ca8",
     "untaught": "#3a9d6e",
@@ -46,7 +48,8 @@ def plot(study: Study, path: Path) -> Path:
     axes.set_ylabel("saved over -Os, %, mean over programs")
     seeds = len(study.learned)
     spread = f"; bands: {seeds} seeds" if seeds > 1 else "; one seed"
-    axes.set_title(f"{study.verdict()}\n{len(study.programs)} programs{spread}", fontsize=10)
+    verdict = textwrap.fill(study.verdict(), TITLE_LETTERS)
+    axes.set_title(f"{verdict}\n{len(study.programs)} programs{spread}", fontsize=10)
     axes.grid(visible=True, color="0.92")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")
