@@ -175,6 +175,7 @@ class Kills:
             await self._until(have_ended, LINGER_S)
         for node, pid in before:
             if node.pid == pid:
+                self._watch()  # its nanny may have started another worker meanwhile
                 node.kill()
 
     async def _kill_stop(self) -> None:
@@ -205,6 +206,7 @@ class Kills:
             for node in self.cluster.nodes:
                 if not node.lives:
                     node.start()
+            self._watch()
             await asyncio.sleep(0.1)
 
     # When nodes are lost.
