@@ -97,11 +97,13 @@ class Record:
 def verdict(ours: Iterable[str], theirs: Iterable[str]) -> str:
     """What is to be said of a test, from its outcomes over both kinds of comms, in their order."""
     tries = [outcome for outcome in ours if outcome != SLOW] or [SLOW]
+    references = list(theirs)
+    if tries[0] == SKIPPED and set(references) - {SKIPPED}:
+        return DIFFERS
     if tries[0] != FAILED:
         return tries[0]
     if PASSED in tries:
         return PASSED_AGAIN
-    references = list(theirs)
     if not references:
         return FAILED
     return OVER_BOTH if set(references) == {FAILED} else DIFFERS

@@ -33,6 +33,7 @@ from tests.dask.record import (
     FAILED,
     OURS,
     PASSED,
+    SKIPPED,
     SLOW,
     THEIRS,
     VERDICTS,
@@ -120,9 +121,16 @@ class Suite:
         self._record.close_started("its run was interrupted")
         while self._ended_early(name):
             pass
-        for test, said in self._record.verdicts().items():
-            if said == FAILED and test.partition("::")[0] == name:
-                self._judge(test)
+        found = {
+            test: said
+            for test, said in self._record.verdicts().items()
+            if test.partition("::")[0] == name
+        }
+        for test in (test for test, said in found.items() if said == FAILED):
+            self._judge(test)
+        skipped = {test for test, said in found.items() if said == SKIPPED}
+        if skipped:
+            self._pytest(name, THEIRS, found.keys() - skipped)
         seconds = round(time.monotonic() - began, 1)
         self._record.add(Line(name, OURS, ENDED, seconds, SLOW if self._slow else ""))
 

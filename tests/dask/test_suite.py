@@ -71,6 +71,11 @@ def test_that_is_skipped():
     pass
 
 
+def test_that_skips_over_ours():
+    if is_ours():
+        pytest.skip("it can do nothing with these comms")
+
+
 @pytest.mark.slow
 @pytest.mark.flaky(reruns=2)
 def test_that_is_slow():
@@ -122,9 +127,11 @@ def test_what_fails_over_ours_alone_is_told_from_what_fails_anyway(
         "never_holds": OVER_BOTH,
         "fails_once": PASSED_AGAIN,
         "is_skipped": SKIPPED,
+        "skips_over_ours": DIFFERS,
         "is_slow": SLOW,
     }
-    assert f"differ and are not listed: ['{FILE}::test_that_ends_the_process']" in printed
+    different = [f"{FILE}::test_that_{name}" for name in ("ends_the_process", "skips_over_ours")]
+    assert f"differ and are not listed: {different}" in printed
     assert (checkout / "distributed/tests/tls-cert.pem").read_text() == "theirs"
 
 
@@ -169,6 +176,8 @@ def test_a_record_is_continued_where_it_was(checkout: Path, tmp_path: Path) -> N
         ([FAILED, FAILED], [FAILED], OVER_BOTH),
         ([FAILED, FAILED], [PASSED], DIFFERS),
         ([FAILED, FAILED], [SKIPPED], DIFFERS),
+        ([SKIPPED], [SKIPPED], SKIPPED),
+        ([SKIPPED], [PASSED], DIFFERS),
     ],
 )
 def test_a_test_that_fails_over_ours_alone_differs(
