@@ -217,8 +217,11 @@ def test_ctrl_c_ends_a_server_whose_scheduler_says_nothing(tmp_path: Path) -> No
             serving.close()
 
 
-def test_a_scheduler_without_an_engine_is_refused(tmp_path: Path) -> None:
+def test_a_scheduler_without_an_engine_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its workers would run here, and nobody notice."""
+    monkeypatch.delenv("FOREBAY_EXECUTOR_ENGINE", raising=False)  # of pytest --engine dask
     command = [sys.executable, "-m", "forebay.cli", "serve", "app.py", "--scheduler", "tcp://a:1"]
     told = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False
