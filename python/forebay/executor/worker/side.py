@@ -8,9 +8,11 @@ A record is one packet, so nothing here is framed; crates/executor/src/side.rs i
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import struct
+import time
 
 from forebay.executor.wire.ids import number_of
 
@@ -22,6 +24,14 @@ INTERRUPT, RECALL = 1, 2
 
 RECORD_BYTES_MAX = 16 << 10
 """The most bytes of a record's payload; longer output is sent in parts."""
+
+REMADE_S = 5.0
+"""For the server to make its socket again, which a clean-up of the runtime directory has removed.
+
+It looks ten times a second; the worker has its first run by then, which would end with it.
+"""
+
+AGAIN_S = 0.02
 
 _HELLO = struct.Struct("<BIQ")
 HELLO_BYTES = _HELLO.size
@@ -47,9 +57,17 @@ class Side:
             slot: the number of the worker's slot.
             nonce: a number from the server, which proves that this is the worker that it means.
             output: descriptor of the pipe's read end; the caller closes it.
+
+        Raises:
+            OSError: nobody listens there; a socket that a clean-up has removed is waited for.
         """
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        connected.connect(path)
+        until = time.monotonic() + REMADE_S
+        while (code := connected.connect_ex(path)) == errno.ENOENT and time.monotonic() < until:
+            time.sleep(AGAIN_S)
+        if code:
+            connected.close()
+            raise OSError(code, os.strerror(code), path)
         socket.send_fds(connected, [_HELLO.pack(HELLO, slot, nonce)], [output])
         return cls(connected)
 
