@@ -128,7 +128,8 @@ class Suite:
         }
         for test in (test for test, said in found.items() if said == FAILED):
             self._judge(test)
-        skipped = {test for test, said in found.items() if said == SKIPPED}
+        compared = {line.test for line in self._record.lines() if line.comms == THEIRS}
+        skipped = {test for test, said in found.items() if said == SKIPPED} - compared
         if skipped:
             self._pytest(name, THEIRS, found.keys() - skipped)
         seconds = round(time.monotonic() - began, 1)

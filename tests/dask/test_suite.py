@@ -151,10 +151,16 @@ def test_a_record_is_continued_where_it_was(checkout: Path, tmp_path: Path) -> N
         ("holds", FAILED),
         ("is_skipped", STARTED),
         ("is_skipped", SKIPPED),
+        ("skips_over_ours", STARTED),
+        ("skips_over_ours", SKIPPED),
         ("is_slow", STARTED),
         ("is_slow", SLOW),
         ("holds", STARTED),
         ("holds", PASSED),
+        ("is_skipped", STARTED),
+        ("is_skipped", SKIPPED),
+        ("skips_over_ours", STARTED),
+        ("skips_over_ours", PASSED),
         ("", ENDED),
     ]
     before = len(Record(record).lines())
