@@ -163,7 +163,13 @@ class Supervisor:
     def pids(self) -> dict[int, int]:
         """Processes of the workers that are ready, by their slot; from any thread."""
         slots = list(self._slots.filled.values())  # one step: the thread goes on meanwhile
-        return {slot.number: slot.worker.pid for slot in slots if slot.worker.pid}
+        # On an engine one that starts has the process of its stand-in.
+        starting = self._slots.starting
+        return {
+            slot.number: slot.worker.pid
+            for slot in slots
+            if slot.worker.pid and slot.number not in starting
+        }
 
     def keep(self, keeps: bool) -> None:
         """Whether workers live on after the end of the dispatcher, until `keep_until_ended`."""
