@@ -75,11 +75,11 @@ demo:  ## watch warm services answer, then tune gcc with them (under three minut
 # AUTOTUNE_OPTIONS='--engine dask' runs either on a cluster; --http 127.0.0.1:0 shows the dashboard.
 AUTOTUNE_NEEDS = $(STAMPS)/group-demo $(if $(findstring dask,$(AUTOTUNE_OPTIONS)),$(STAMPS)/group-cluster) \
 	$(if $(findstring http,$(AUTOTUNE_OPTIONS)),$(STAMPS)/group-gateway)
-demo-all:  ## one program through all five systems: a policy learns gcc's flags (five minutes once built)
+demo-all:  ## one program through all five systems: a policy learns gcc's flags (one to four minutes once built)
 	@$(SETUP) $(STAMPS)/package $(AUTOTUNE_NEEDS)
 	@$(BIN)/python -m examples.autotune --quick $(AUTOTUNE_OPTIONS)
 
-autotune:  ## the same with five seeds and eight programs, for figures and picture of the docs (half an hour)
+autotune:  ## the same with five seeds and eight programs, for figures and picture of the docs (ten to thirty minutes)
 	@$(SETUP) $(STAMPS)/package $(AUTOTUNE_NEEDS)
 	@$(BIN)/python -m examples.autotune --json docs/autotune.json --picture docs/pictures/autotune.png $(AUTOTUNE_OPTIONS)
 
