@@ -25,7 +25,7 @@ DISTRIBUTED := $(or $(FOREBAY_DISTRIBUTED_TESTS),target/distributed)
 DISTRIBUTED_RELEASE := 2026.8.0
 
 # Most tests wait for other processes, or for time, more than they compute.
-TEST_PROCESSES := 2
+TEST_PROCESSES := 3
 
 # Of tests that may take minutes: the stacks of those that are well are no news.
 LONG := --quiet -o faulthandler_timeout=0
