@@ -1,15 +1,17 @@
-"""What a process holds, before and after a test: descriptors, child processes, threads.
+"""What a process holds, before and after a test: descriptors, children, threads, blocked signals.
 
 A descriptor is told by its number together with what it points at, so that one which was closed
 and another which was opened under its number are not taken for the same.
 Children of children count; a zombie counts only while it is our own to reap, since a process
 orphaned to process 1 may stand there for seconds.
+Signals that this thread blocks are blocked in every program that it starts.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,12 +30,13 @@ class Holdings:
     descriptors: dict[str, str]
     children: dict[str, str]
     threads: dict[str, str]
+    blocked: dict[str, str]
 
     @classmethod
     def now(cls) -> Holdings:
         """Read them from /proc."""
         sweep_lent()  # what a peer read when its connection ended, and has given back since
-        return cls(_descriptors(), _children(os.getpid()), _threads())
+        return cls(_descriptors(), _children(os.getpid()), _threads(), _blocked())
 
     def leaks_until(self, now: Callable[[], Holdings]) -> list[str]:
         """Describe what was added since; waits up to `SETTLE_S` for it to go."""
@@ -53,6 +56,7 @@ class Holdings:
             ("descriptor", self.descriptors, later.descriptors),
             ("child process", self.children, later.children),
             ("thread", self.threads, later.threads),
+            ("blocked signal", self.blocked, later.blocked),
         )
         return [
             f"{kind} {key}: {after[key]}"
@@ -83,6 +87,11 @@ def _threads() -> dict[str, str]:
         if not name.startswith("iou-"):  # the kernel's, for a ring; they end when it wants
             found[task.name] = name
     return found
+
+
+def _blocked() -> dict[str, str]:
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    return {str(int(number)): signal.strsignal(number) or "" for number in mask}
 
 
 def _children(pid: int) -> dict[str, str]:

@@ -56,6 +56,7 @@ def unheard() -> Iterator[None]:
     try:
         yield
     finally:
+        taker.cancel()  # a wait that has ended by itself is not taken for one that heard
         taker.join()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
         signal.signal(signal.SIGUSR1, before)
@@ -89,10 +90,10 @@ def test_in_calls_to_several_services(pool: forebay.ServicePool) -> None:
 
 
 def test_in_a_pull(tmp_path: Path) -> None:
-    """Its server is stopped."""
+    """Its server is stopped, which answers each pull itself."""
     process = ServerProcess(f"unix://{tmp_path}/server.sock")
     try:
-        with TensorClient(process.url) as client:
+        with TensorClient(process.url, fabric="stream") as client:
             client.pull("small")
             process.stop()
             assert_heard(lambda: client.pull("small"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -69,6 +70,18 @@ def test_a_thread_that_still_runs_is_a_leak():
     finally:
         stop.set()
         thread.join()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_signal_that_stays_blocked_is_a_leak():
+    """Every program that a later test starts would have it blocked too."""
+    before = Holdings.now()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    try:
+        leaks = before.leaks_until(Holdings.now)
+        assert leaks == [f"blocked signal {signal.SIGUSR1:d}: User defined signal 1"]
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
 
 
 def test_what_ends_a_moment_later_is_no_leak():
