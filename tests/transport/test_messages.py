@@ -30,6 +30,7 @@ from forebay.testing.chaos import nothing_left
 from forebay.transport import AsyncConnection, Connection, ConnectionLimits, connect, listen
 from tests.loops import Run
 from tests.transport.loops import echo, until
+from tests.transport.message_bytes import resident_bytes
 
 TIMEOUT_S = 20.0
 SIZES = (0, 1, 23, 1_000, 65_535, 65_536, 65_537, 1_000_000, 10_000_000)
@@ -398,11 +399,10 @@ def test_one_kept_frame_keeps_no_other(run: Run) -> None:
 def resident() -> int:
     """Bytes in memory, without those that malloc keeps at the end of its heap to reuse them.
 
-    A frame that grows there by realloc(3) stays there when it is freed, up to 64 MiB.
+    What it takes from there stays there when it is freed, up to 64 MiB.
     """
     ctypes.CDLL(None).malloc_trim(0)
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return resident_bytes()
 
 
 @contextlib.contextmanager
