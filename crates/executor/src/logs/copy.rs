@@ -63,6 +63,8 @@ fn copy_data(from: &File, to: &mut File, end: u64) -> io::Result<()> {
 }
 
 /// The next part from an offset on that is no hole, up to an end; a file system without holes has one part.
+///
+/// It is empty where it was discarded between the two questions: more may follow.
 fn next_data(file: &File, at: u64, end: u64) -> io::Result<Option<Range<u64>>> {
     if at >= end {
         return Ok(None);
@@ -73,7 +75,9 @@ fn next_data(file: &File, at: u64, end: u64) -> io::Result<Option<Range<u64>>> {
         Err(Errno::INVAL) => return Ok(Some(at..end)),
         Err(error) => return Err(error.into()),
     };
+    if start >= end {
+        return Ok(None);
+    }
     let hole = seek(file, fs::SeekFrom::Hole(start));
-    let hole = hole.unwrap_or(end).min(end);
-    Ok((start < hole).then_some(start..hole))
+    Ok(Some(start..hole.unwrap_or(end).min(end)))
 }
