@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import time
@@ -50,6 +51,25 @@ def test_what_runs_ends_and_what_comes_is_refused(tmp_path: Path, note: Path, nu
             gate.touch()
             assert isinstance(caller.wait(id), int)
         assert serving.ended() == number
+    finally:
+        serving.close()
+
+
+def test_a_signal_that_does_not_interrupt_the_main_thread_ends_it(tmp_path: Path) -> None:
+    """Neither does one that comes right before that waits; the server went on until the next."""
+    serving = Serving(tmp_path, APP)
+    try:
+        serving.start()
+        with serving.caller() as caller:
+            caller.wait(caller.submit("add", a=1))  # loaded: nothing else ends the wait
+        tasks = Path(f"/proc/{serving.pid}/task").iterdir()
+        other = next(
+            int(task.name)
+            for task in tasks
+            if (task / "comm").read_text().strip() == "forebay-dispatc"
+        )
+        assert ctypes.CDLL(None).tgkill(serving.pid, other, signal.SIGTERM) == 0
+        assert serving.ended() == signal.SIGTERM
     finally:
         serving.close()
 

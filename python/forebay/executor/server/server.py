@@ -16,7 +16,9 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
+import select
 import signal
 import threading
 import time
@@ -163,6 +165,8 @@ class Server:
         self._was_ready = False
         self._rebound = threading.Event()
         """A socket was removed and made again."""
+        self._signalled: int
+        """Readable once a signal has come."""
 
     def run(self) -> int:
         """Serve until the end; returns the number of the signal that asked for it, or 0.
@@ -176,7 +180,8 @@ class Server:
             InternalError: a part of the server ended by its own fault.
         """
         signals: list[int] = []
-        with _handling(self._handlers(signals)), contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack:
+            self._signalled = stack.enter_context(_handling(self._handlers(signals)))
             succession = self._succession
             self._open_cluster(stack)
             stack.callback(succession.close)
@@ -447,6 +452,9 @@ class Server:
         return {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
 
     def _serve(self, dispatcher: _core.Dispatcher) -> None:
+        wanted = select.poll()
+        for descriptor in (dispatcher.calls_fileno(), self._signalled):
+            wanted.register(descriptor, select.POLLIN)
         while True:
             # Looked at before each wait: whoever changes it wakes us, at whatever moment.
             if self._fit.is_set() and self._notice is None:
@@ -459,7 +467,11 @@ class Server:
             if self._over.is_set():
                 return
             self._services.look()
-            calls = dispatcher.calls(self._services.pause)
+            pause = self._services.pause
+            wanted.poll(None if pause is None else math.ceil(pause * 1000))
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._signalled, 4096)
+            calls = dispatcher.calls(0.0)
             if calls is None:
                 return
             for call in calls:
@@ -677,11 +689,20 @@ class Server:
 @contextlib.contextmanager
 def _handling(
     handlers: dict[int, Callable[[int, FrameType | None], None]],
-) -> Iterator[None]:
-    """Signal handlers for the time of a block."""
+) -> Iterator[int]:
+    """Signal handlers for the time of a block, and a descriptor that a signal makes readable.
+
+    A handler runs once the main thread is back in Python. A signal that comes right before it
+    waits, or to another thread, does not interrupt its wait; the descriptor ends that.
+    """
+    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    waker = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
-        yield
+        yield reading
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(waker)
+        os.close(writing)
+        os.close(reading)
