@@ -164,7 +164,7 @@ def test_a_name_that_cannot_be_one_is_refused(name: str) -> None:
 
 def test_others_cannot_map_a_chunk_for_writing(chunk_descriptors: Find) -> None:
     """A peer that could write would be able to corrupt its owner."""
-    arena = Arena("64MiB", name="sealed")
+    arena = Arena("64MiB", name="sealed", backing="pages")
     buffer = arena.allocate(5)
     memoryview(buffer)[:] = b"water"
     (chunk,) = chunk_descriptors("sealed")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
+import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from forebay.cli.doctor.pages import page_findings
 from forebay.memory import Arena
 
 MIB = 1 << 20
+Find = Callable[[str], list[int]]
 POOL = Path("/proc/sys/vm/nr_hugepages")
 SHARED = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
 PAGES = 32
@@ -107,6 +111,23 @@ def test_an_arena_of_huge_pages_of_the_pool(backing: str) -> None:
         del array
         use(arena)
     assert free_pages() >= free - PAGES, "they are in the pool again"
+
+
+@pytest.mark.usefixtures("pool_of_pages")
+def test_others_cannot_map_huge_pages_for_writing(chunk_descriptors: Find) -> None:
+    """Nor write to them, which files of huge pages know nothing of."""
+    with Arena(f"{PAGES * 2}MiB", name="sealed", backing="hugetlb") as arena:
+        buffer = arena.allocate(5)
+        memoryview(buffer)[:] = b"water"
+        (chunk,) = chunk_descriptors("sealed")
+        with open(f"/proc/self/fd/{chunk}", "r+b", buffering=0) as other:
+            with pytest.raises(PermissionError):
+                mmap.mmap(other.fileno(), 2 * MIB, mmap.MAP_SHARED)
+            with pytest.raises(PermissionError):
+                other.truncate(0)
+            with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
+                other.write(b"x")
+        assert bytes(buffer) == b"water"
 
 
 @pytest.mark.usefixtures("joined_pages")
