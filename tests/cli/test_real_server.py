@@ -81,6 +81,7 @@ class Shell:
         self.application = home / "scene.py"
         self.application.write_text(APPLICATION)
         kept = {name: text for name, text in os.environ.items() if not name.startswith("FOREBAY_")}
+        kept.pop("PYTHONUNBUFFERED", None)  # a line of output would be written in pieces
         self.environment = kept | {
             "XDG_RUNTIME_DIR": str(home),
             "XDG_CONFIG_HOME": str(home / "config"),

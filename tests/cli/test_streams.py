@@ -23,7 +23,6 @@ CLOSINGS = {
 @pytest.mark.parametrize("closing", CLOSINGS)
 def test_a_stream_that_takes_nothing_is_no_crash(shell: Shell, closing: str) -> None:
     """As a daemon runs it, or on a disk that is full; the request itself ran."""
-    shell.environment.pop("PYTHONUNBUFFERED", None)  # it would leave nothing for the end
     line = f"{sys.executable} -m forebay.cli run scene.py:answer --number 5 {closing}"
     done = subprocess.run(
         ["sh", "-c", line], cwd=shell.home, env=shell.environment, capture_output=True, text=True
