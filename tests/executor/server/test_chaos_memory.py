@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from benchmarks.cgroup import Cgroup, cgroup
-from tests.executor.serving import RefusedError, Serving, until
+from tests.executor.serving import Caller, RefusedError, Serving, until
 
 APP = '''
 import os
@@ -102,9 +102,9 @@ class Deathwatch(threading.Thread):
         os.close(self._pidfd)
 
 
-def begun(path: Path) -> int:
-    """The process that runs what writes this file."""
-    until(path.exists)
+def begun(caller: Caller, id_: str, path: Path) -> int:
+    """The process that runs the request, which writes this file."""
+    until(path.exists, why=lambda: (caller.ask("why", id_), caller.ask("workers")))
     return int(path.read_text())
 
 
@@ -120,12 +120,12 @@ def test_every_overrun_is_named_and_hurts_nobody_else(
     with serving, serving.caller() as caller:
         neighbour = tmp_path / "neighbour"
         beside = caller.submit("steady", path=str(neighbour))
-        its_pid = begun(neighbour)
+        its_pid = begun(caller, beside, neighbour)
         for number in range(OVERRUNS):
             path = tmp_path / str(number)
             name = f"leap-{number}" if number % 2 else f"grow-{number}"
             id_ = caller.submit(name, path=str(path))
-            death = Deathwatch(begun(path))
+            death = Deathwatch(begun(caller, id_, path))
             with pytest.raises(RefusedError) as caught:
                 caller.wait(id_)
             heard = time.monotonic()

@@ -1,7 +1,8 @@
 //! An owner and readers of one process, through mappings of their own as between two.
 mod windows;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, TryRecvError};
 
 use forebay_memory::{Backing, Config, Lease, Region};
 
@@ -209,13 +210,16 @@ fn a_pull_beside_a_writer_is_of_one_version() {
     let mut owner = Owner::new();
     let key = owner.publish("table", 256, 0);
     let reader = owner.reader();
-    let (written, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let written = AtomicU64::new(0);
+    let (reading, over) = mpsc::channel::<()>();
     let mut read = 0;
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let _reading = reading; // dropped in a panic too, so that the writer ends
+        let (owner, written) = (&mut owner, &written);
+        scope.spawn(move || {
             // Until they have met: if they never do, this test shows nothing, and does not end.
             let mut version: u64 = 0;
-            while !is_over.load(Ordering::Acquire) {
+            while over.try_recv() == Err(TryRecvError::Empty) {
                 version += 1;
                 let value = version.to_le_bytes()[0];
                 assert_eq!(owner.fill(key, ROWS, value), version);
@@ -235,7 +239,6 @@ fn a_pull_beside_a_writer_is_of_one_version() {
             met += u64::from(version > seen);
             (seen, read) = (version, read + 1);
         }
-        is_over.store(true, Ordering::Release);
     });
     assert_eq!(reader.counters().pulls, read);
 }
@@ -247,9 +250,12 @@ fn a_pull_beside_a_drop_is_of_its_own_generation() {
     let mut owner = Owner::new();
     let reader = owner.reader();
     let first = owner.publish("table", 64, 1);
-    let (generation, is_over) = (AtomicU64::new(1), AtomicBool::new(false));
+    let generation = AtomicU64::new(1);
+    let (writing, over) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let (owner, generation) = (&mut owner, &generation);
+        scope.spawn(move || {
+            let _writing = writing; // dropped in a panic too, so that the reader ends
             for value in 2..=250_u8 {
                 owner.shard.drop_tensor("table").expect("it is there");
                 owner.retire();
@@ -257,12 +263,11 @@ fn a_pull_beside_a_drop_is_of_its_own_generation() {
                 assert_eq!((key.id, key.generation), (first.id, value.into()));
                 generation.store(value.into(), Ordering::Release);
             }
-            is_over.store(true, Ordering::Release);
         });
         let mut out = vec![0; 64 * ROW_BYTES];
         let mut last = None;
         while last.is_none() {
-            last = is_over.load(Ordering::Acquire).then_some(());
+            last = (over.try_recv() == Err(TryRecvError::Disconnected)).then_some(());
             let known = u32::try_from(generation.load(Ordering::Acquire)).expect("few");
             let key = Key {
                 id: first.id,

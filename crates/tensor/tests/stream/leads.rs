@@ -1,7 +1,6 @@
 //! Who drives a link, where several could.
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{TryRecvError, channel};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
@@ -110,10 +109,12 @@ fn who_sleeps_on_a_socket_gets_its_answer_beside_others_that_look() {
     let link = link_with(&address, |limits| {
         limits.liveness = Duration::from_secs(1000);
     });
-    let over = AtomicBool::new(false);
+    let (looking, over) = channel::<()>();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
+        let _looking = looking; // dropped in a panic too, so that the others end
+        let link = &link;
+        scope.spawn(move || {
+            while over.try_recv() == Err(TryRecvError::Empty) {
                 assert!(link.probe());
                 std::thread::yield_now(); // a lock is not fair
             }
@@ -121,10 +122,9 @@ fn who_sleeps_on_a_socket_gets_its_answer_beside_others_that_look() {
         for _ in 0..300 {
             let (out, work) = handle.slice(0, 4);
             let begun = Instant::now();
-            assert_well(&run(&link, vec![out], vec![work]));
+            assert_well(&run(link, vec![out], vec![work]));
             assert!(begun.elapsed() < Duration::from_secs(10), "it slept on");
         }
-        over.store(true, Ordering::Relaxed);
     });
 }
 
