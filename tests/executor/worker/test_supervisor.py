@@ -12,13 +12,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing import resource_tracker
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from forebay.executor.server.oom import OomKills
 from forebay.executor.server.plan import Plan
 from forebay.executor.server.supervisor import Supervisor
-from forebay.executor.server.worker_group import WorkerGroup
+from forebay.executor.server.worker_group import Worker, WorkerGroup
+from forebay.pool import Spec
 from tests.executor.serving import until, wait_gone
 from tests.executor.worker.supervisor_workers import IdleWorker, Scribe
 
@@ -157,6 +159,57 @@ def test_a_kill_for_memory_here_is_of_a_process_here(
         assert (slot, told) == (3, cause)
     finally:
         made.close()
+
+
+class BusyGroup(WorkerGroup):
+    """Which takes in the keeper's report of a start when it is asked for something else.
+
+    Attributes:
+        keeper: is stopped until a worker has answered its start.
+    """
+
+    keeper = 0
+
+    def advance(self, worker: Worker) -> bool:
+        is_ready = super().advance(worker)
+        if self.keeper and not is_ready and worker.is_unreported:
+            os.kill(self.keeper, signal.SIGCONT)
+            handle = worker.record.handle
+            until(lambda: self._core.death(handle) or self._core.process(handle))
+        return is_ready
+
+
+def test_a_report_that_another_question_took_in_is_seen(scribe: Scribe, source: Path) -> None:
+    """Nothing tells of it again: the request would wait for its worker until something happens."""
+    groups: list[BusyGroup] = []
+
+    def group_of(spec: Spec[Any], limit: float) -> WorkerGroup:
+        groups.append(BusyGroup(spec, start_timeout=limit, name="workers"))
+        return groups[-1]
+
+    made = Supervisor(scribe, replace(plan_of(scribe, source), group_of=group_of), scribe)
+    made.start()
+    try:
+        scribe.hear("loaded")
+        until(lambda: len(children() - set(_keepers())) == 1)
+        (keeper,) = _keepers()
+        (template,) = children() - {keeper}
+        os.kill(template, signal.SIGSTOP)
+        asleep = sleeps(keeper)
+        scribe.order("start", 1, "short", 99)
+        until(lambda: sleeps(keeper) > asleep)  # it has told the template
+        os.kill(keeper, signal.SIGSTOP)
+        groups[-1].keeper = keeper
+        os.kill(template, signal.SIGCONT)
+        assert scribe.hear("worker_ready", timeout=10.0)[0] == 1
+    finally:
+        made.close()
+
+
+def sleeps(pid: int) -> int:
+    """How often a process has gone to sleep."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("voluntary_ctxt_switches:")[2].split()[0])
 
 
 def test_a_worker_that_does_not_leave_is_killed(supervisor: Supervisor, scribe: Scribe) -> None:

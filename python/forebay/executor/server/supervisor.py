@@ -302,6 +302,8 @@ class Supervisor:
         """How long nothing may come before something is due; None: for ever."""
         if self._slots.failed or self._slots.dying or self._jobs:
             return PAUSE_MS  # the keeper has a limited time to report
+        if any(slot.worker.is_unreported for slot in self._slots.starting.values()):
+            return PAUSE_MS  # another question to the pool may have taken the report in
         due = [slot.leave_by for slot in self._slots.filled.values() if slot.leave_by is not None]
         if self._load_at is not None:
             due.append(self._load_at)

@@ -128,6 +128,11 @@ class Worker:
             self._made = True
         return True
 
+    @property
+    def is_unreported(self) -> bool:
+        """Whether it has answered its start before the keeper has reported its process."""
+        return self._made and not self.ready
+
     def begin(self, method: str, args: tuple[Any, ...]) -> int:
         """Call a method; `outcome` has what comes of it."""
         call = self.record.channel.begin(method, args)
