@@ -22,9 +22,6 @@ Manifest = dict[str, Any]
 LOOK_S: Final = 0.02
 """Seconds between two checks whether code is loaded, which takes a fork and an import."""
 
-RELOADING: Final = "reloading"
-"""How the reason of a server that runs nothing begins while it loads; other reasons stay."""
-
 
 def manifest_of(client: Client) -> Manifest:
     """The manifest that the server has of its application, for the sources of now.
@@ -41,12 +38,11 @@ def manifest_of(client: Client) -> Manifest:
         if known and (client.is_remote or not _is_stale(manifest)):
             return manifest  # the sources of a remote server are not here
         info = client.info()
-        held = str((info.get("figures") or {}).get("held") or "")
-        if held.startswith(RELOADING):
-            held = ""
         if known and not info.get("reloads"):
             return manifest  # `forebay serve` has said that they changed
-        if held or not known:
+        held = (info.get("figures") or {}).get("held")
+        # Other reasons why nothing runs pass: it reloads, or no worker of the old code starts.
+        if not known or (held and held == info.get("unfit")):
             raise ConfigError(f"the application cannot be used: {held or 'it is not loaded yet'}")
         if time.monotonic() >= until:
             raise DeadlineError(

@@ -10,10 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from forebay.cli.command_line import main
+from forebay.cli.manifest import manifest_of
+from forebay.executor import Client
+from forebay.executor.app.sources import code_of
 from tests.executor.serving import Serving
 
 APP = """
@@ -97,3 +101,50 @@ def test_twenty_edits_at_once_after_one_another(
     """It is a promise, so it holds the twentieth time, too."""
     with serving:
         edit_and_run(serving, capsys, 20, lambda number: WAYS[number % len(WAYS)])
+
+
+def test_an_edit_that_cannot_be_imported_is_told_until_it_is_mended(
+    serving: Serving, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever runs it sees why at once, and no result of the code of before."""
+    words = ["run", str(serving.file) + ":version", "--no-start"]
+    with serving:
+        for number in range(1, 6):
+            replaced(serving.file, "import nowhere_to_be_found\n")
+            assert main(words) == 2
+            assert "cannot be used: Traceback" in capsys.readouterr().err
+            replaced(serving.file, APP.format(version=number))
+            assert main(words) == 0
+            assert capsys.readouterr().out == f"{number:03}-000\n"
+
+
+class Reloading:
+    """A client of a server that loads changed sources, which no worker of the old code can start.
+
+    A node whose files were edited refuses such workers. `loaded` is the manifest, after a while.
+    """
+
+    is_remote = False
+    timeout = 20.0
+
+    def __init__(self, stale: dict[str, Any], loaded: dict[str, Any]) -> None:
+        self._manifests = iter([stale, stale, loaded])
+
+    def ask(self, method: str) -> dict[str, Any]:
+        """The manifest."""
+        assert method == "manifest"
+        return next(self._manifests)
+
+    def info(self) -> dict[str, Any]:
+        """Why nothing is dispatched."""
+        held = "workers do not start (1 times): the application on node vm has the code 1"
+        return {"reloads": True, "unfit": None, "figures": {"held": held}}
+
+
+def test_an_edit_whose_old_workers_cannot_start_is_waited_for(tmp_path: Path) -> None:
+    """It says nothing of the new code."""
+    source = tmp_path / "app.py"
+    source.write_text("edited")
+    stale = {"requests": [], "sources": [str(source)], "code": "of before"}
+    loaded = stale | {"code": code_of([str(source)])}
+    assert manifest_of(cast("Client", Reloading(stale, loaded))) == loaded

@@ -149,6 +149,8 @@ class Server:
         self._over = threading.Event()
         self._fit = threading.Event()
         """Set once the application was loaded, or could not be."""
+        self._unfit: str | None = None
+        """Why the newest code cannot be imported."""
         self._fault: BaseException | None = None
         self._notice: Notice | None = None
         self._dispatcher: _core.Dispatcher | None = None
@@ -278,6 +280,7 @@ class Server:
             "idle_end_s": self._config.idle_timeout if self._ends_when_idle else None,
             "allows_chaos": self._allows_chaos,
             "draining": self._asked_to_stop > 0,
+            "unfit": self._unfit,
             "fault": self._fault_of_state(),
         }
 
@@ -616,7 +619,7 @@ class Server:
 
     def loaded(self, manifest: dict[str, Any], text: bytes) -> None:
         """The application was imported."""
-        self.manifest = manifest
+        self.manifest, self._unfit = manifest, None
         self._keep(text)
         self._services.want(manifest["services"])
         self._report("loaded", {"code": manifest["code"], "app": manifest["app"]})
@@ -633,6 +636,7 @@ class Server:
         if self._ends_when_idle and not self._fit.is_set() and not self._has_requests():
             self.broken(UnfitError(self._target.text, reason))
             return
+        self._unfit = reason
         self._report("unfit", {"reason": reason, "serves": serves})
         self._fit.set()
         self._wake()
