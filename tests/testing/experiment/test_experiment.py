@@ -102,6 +102,7 @@ def test_everything_is_struck_and_nothing_is_lost(
     with chaos.nothing_left(folders=[scratch["TMPDIR"]]):
         process = forebay(*arguments, environment=scratch, cwd=tmp_path)
         code, out, err = ended(process, 240 + 90 * MINUTES)
+    assert out, (code, err)
     told = json.loads(out)
     with capsys.disabled():
         sys.stdout.write(f"\n{err}{json.dumps(told, indent=1)}\n" if MINUTES > 0.2 else "")

@@ -119,6 +119,7 @@ class Served:
         if self.pid is not None:
             return
         self._close()
+        self._unfit = ""
         setting = self._setting
         self._ready, self._answers_http = threading.Event(), threading.Event()
         address = () if self.port is None else ("--http", f"127.0.0.1:{self.port}")
@@ -234,8 +235,8 @@ class Served:
                 ready.set()
             elif event["event"] == "http":
                 answers_http.set()
-            elif event["event"] == "unfit":
-                self._unfit = event["reason"]
+            elif event["event"] in ("unfit", "loaded"):  # a limit that was struck passes
+                self._unfit = event.get("reason", "")
             elif event["event"] == "warning":
                 self._said.append(event["text"])
 
