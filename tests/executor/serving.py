@@ -280,6 +280,12 @@ def descendants(pid: int) -> list[int]:
     return sorted(found - {pid})
 
 
+def thread_of(pid: int, name: str) -> int:
+    """The thread of a process that has this name, of which the kernel keeps 15 bytes."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return next(int(one.name) for one in tasks if (one / "comm").read_text().strip() == name)
+
+
 def wait_gone(pid: int, timeout: float = 10.0) -> None:
     """Until a process is gone, by its own descriptor."""
     try:

@@ -18,6 +18,7 @@ import pytest
 
 from forebay.cli.service.systemd import END_S
 from tests.cli.service.stand_in import Unit
+from tests.executor.serving import thread_of
 
 APP: Final = """
 import os
@@ -60,8 +61,7 @@ def app(tmp_path: Path) -> Path:
 @contextmanager
 def stopped(pid: int, thread: str) -> Iterator[None]:
     """Stop one thread of a child: SIGSTOP would stop all of them."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    task = next(int(one.name) for one in tasks if (one / "comm").read_text().strip() == thread)
+    task = thread_of(pid, thread)
     trace = ctypes.CDLL(None, use_errno=True).ptrace
     trace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
     assert trace(PTRACE_SEIZE, task, None, None) == 0, os.strerror(ctypes.get_errno())

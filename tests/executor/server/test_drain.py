@@ -10,7 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.executor.serving import Caller, RefusedError, Serving, descendants, until, wait_gone
+from tests.executor.serving import (
+    Caller,
+    RefusedError,
+    Serving,
+    descendants,
+    thread_of,
+    until,
+    wait_gone,
+)
 
 APP = (Path(__file__).parent / "server_app.py").read_text()
 
@@ -62,12 +70,7 @@ def test_a_signal_that_does_not_interrupt_the_main_thread_ends_it(tmp_path: Path
         serving.start()
         with serving.caller() as caller:
             caller.wait(caller.submit("add", a=1))  # loaded: nothing else ends the wait
-        tasks = Path(f"/proc/{serving.pid}/task").iterdir()
-        other = next(
-            int(task.name)
-            for task in tasks
-            if (task / "comm").read_text().strip() == "forebay-dispatc"
-        )
+        other = thread_of(serving.pid, "forebay-dispatc")
         assert ctypes.CDLL(None).tgkill(serving.pid, other, signal.SIGTERM) == 0
         assert serving.ended() == signal.SIGTERM
     finally:
